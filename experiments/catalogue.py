@@ -51,11 +51,11 @@ def _of_library(cls: type) -> bool:
 def _show(family: str | None) -> None:
     from rich.console import Console
 
-    from posjax.describe.catalogue import catalogue, family_of, summing_up, to_rich, values, values_to_rich
+    from posjax.describe.catalogue import catalogue, defining_module, summing_up, to_rich, values, values_to_rich
     from posjax.spec import nearest
 
     rows, kinds = catalogue(), values()
-    families = sorted({row.family for row in rows} | {family_of(cls) for cls in kinds})
+    families = sorted({row.family for row in rows} | {defining_module(cls) for cls in kinds})
     if family is not None and family not in families:
         raise ValueError(f"no family is named {family!r}; {nearest(family, families)}")
     chosen = families if family is None else [family]
@@ -65,13 +65,13 @@ def _show(family: str | None) -> None:
     for name in chosen:
         if members := [row for row in rows if row.family == name]:
             console.print(to_rich(name, members, console.width))
-        if members := [cls for cls in kinds if family_of(cls) == name]:
+        if members := [cls for cls in kinds if defining_module(cls) == name]:
             console.print(values_to_rich(name, members))
-    console.print(summing_up([row for row in rows if row.family in chosen], _in(kinds, chosen, family_of)))
+    console.print(summing_up([row for row in rows if row.family in chosen], _in(kinds, chosen, defining_module)))
 
 
-def _in(kinds: Sequence[type], chosen: Sequence[str], family_of) -> list[type]:
-    return [cls for cls in kinds if family_of(cls) in chosen]
+def _in(kinds: Sequence[type], chosen: Sequence[str], defining_module) -> list[type]:
+    return [cls for cls in kinds if defining_module(cls) in chosen]
 
 
 if __name__ == "__main__":

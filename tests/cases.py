@@ -9,7 +9,9 @@ import pytest
 from members import LINE, MEMBERS, Case, grids, lines
 
 import posjax as pj
-from posjax.describe.worlds import World, forward, joined, project, rows  # noqa: F401, tests import them from here
+from posjax.describe.worlds import World, joined, project  # noqa: F401, tests import them from here
+from posjax.describe.worlds import layer_output as forward  # noqa: F401
+from posjax.describe.worlds import tokens_at as rows  # noqa: F401
 from posjax.encoding import Needs
 from posjax.encodings.graphs import shortest_paths
 

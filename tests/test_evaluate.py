@@ -12,7 +12,7 @@ from experiments import evaluate
 from experiments.analysis.vision import accuracy
 from posjax import data, pretrained
 from posjax.models import BlockConfig, ViT
-from posjax.pretrained.vision.saving import expected_params, paths_of
+from posjax.pretrained.parameters import expected_params, paths_of
 
 
 @pytest.fixture

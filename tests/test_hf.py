@@ -161,6 +161,7 @@ GEMMA_3_NESTED = GEMMA_3 | {"rope_scaling": None, "rope_parameters": NESTED}
 EXAONE_4 = {"model_type": "exaone4", "rope_theta": 1000000, "sliding_window": 4096, "num_hidden_layers": 4}
 MISTRAL = {"model_type": "mistral", "num_hidden_layers": 2, "rope_theta": 10000.0, "sliding_window": 4096}
 QWEN = {"model_type": "qwen", "num_hidden_layers": 2, "rotary_emb_base": 10000, "rotary_pct": 1.0, "seq_length": 8192}
+QWEN_ROPE = "rope(scaling=dynamic_ntk(factor=2, original_length=8192, doubling=True))"
 ESM = {"model_type": "esm", "rope_theta": 10000.0}
 GPT_NEO = {"model_type": "gpt_neo", "num_layers": 4, "attention_types": [[["global", "local"], 2]], "window_size": 256}
 LLAMA_1 = {"model_type": "llama", "hidden_size": 4096, "max_sequence_length": 2048}
@@ -197,6 +198,10 @@ LLAMA_1 = {"model_type": "llama", "hidden_size": 4096, "max_sequence_length": 20
             "learned() + deberta(pos_att_type=('p2c',))",
         ),
         (DEBERTA_V3 | {"relative_attention": False, "position_biased_input": True}, "learned()"),
+        (QWEN, f"{QWEN_ROPE} + log_n(original_length=8192)"),
+        (QWEN | {"use_dynamic_ntk": True, "use_logn_attn": True}, f"{QWEN_ROPE} + log_n(original_length=8192)"),
+        (QWEN | {"use_dynamic_ntk": False, "use_logn_attn": True}, "rope() + log_n(original_length=8192)"),
+        (QWEN | {"use_dynamic_ntk": False, "use_logn_attn": False}, "rope()"),
     ],
 )
 def test_whole_configurations_of_every_kind(config, spec):
@@ -269,22 +274,6 @@ GEMMA_3_PATTERN = ["rope() + window(size=1024)"] * 5 + ["rope(base=1000000, scal
 )
 def test_layers_of_whole_configurations(config, specs):
     assert pj.from_hf_layers(config) == tuple(map(pj.parse, specs))
-
-
-@pytest.mark.parametrize(
-    ("more", "spec"),
-    [
-        (
-            {"use_dynamic_ntk": True, "use_logn_attn": True},
-            "rope(scaling=dynamic_ntk(factor=2, original_length=8192, doubling=True)) + log_n(original_length=8192)",
-        ),
-        ({}, "rope(scaling=dynamic_ntk(factor=2, original_length=8192, doubling=True)) + log_n(original_length=8192)"),
-        ({"use_dynamic_ntk": False, "use_logn_attn": True}, "rope() + log_n(original_length=8192)"),
-        ({"use_dynamic_ntk": False, "use_logn_attn": False}, "rope()"),
-    ],
-)
-def test_a_qwen_says_its_scaling_and_its_temperature(more, spec):
-    assert pj.from_hf(QWEN | more) == pj.parse(spec)
 
 
 def test_qwens_dynamic_ntk_grows_in_doublings():

@@ -10,12 +10,12 @@ from experiments.atlas.formulas import LETTERS, apart, mathml
 from experiments.atlas.sources import Erratum, Golden, Sources, errata, goldens, names_in
 from experiments.atlas.which import record_of
 from experiments.report import overview
-from experiments.report.families import MAPS, family_of
+from experiments.report.families import MAPS, defining_module
 from experiments.report.page import seconds_of_step
 from experiments.report.scorecard import MARKS, shown
 from posjax.describe import catalogue
 from posjax.describe.scorecard.card import MEASURES
-from posjax.describe.scorecard.specs import spec_of
+from posjax.describe.scorecard.specs import measured_spec
 from posjax.encoding import PositionMap
 from posjax.spec import registered, registered_names
 
@@ -67,7 +67,7 @@ def cards(sources: Sources) -> dict[str, Any]:
 
 def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
     """The class's own description."""
-    spec = spec_of(row.name, _LENGTH) or str(row.example)
+    spec = measured_spec(row.name, _LENGTH) or str(row.example)
     shortest = f"{row.name}()" if row.cls is type(row.example) and _is_whole(row) else spec
     return _shared(row.name, row.summary, row.citation, row.arxiv, row.family) | {
         "kind": "position map" if issubclass(row.cls, PositionMap) else "encoding",
@@ -89,12 +89,12 @@ def _of_scaling(cls: type) -> dict[str, Any]:
     """The card of a frequency scaling, which stands in a rotary encoding and keeps its hooks."""
     text = catalogue.documentation(cls)
     name = cls.spec_name
-    spec = spec_of(name, _LENGTH) or f"rope(scaling={name}())"
+    spec = measured_spec(name, _LENGTH) or f"rope(scaling={name}())"
     about = (catalogue.summary(text), catalogue.citation(text), catalogue.arxiv_number(text))
-    return _shared(name, *about, catalogue.family_of(cls)) | {
+    return _shared(name, *about, catalogue.defining_module(cls)) | {
         "kind": "frequency scaling",
         "spec": spec,
-        "family": family_of(spec),
+        "family": defining_module(spec),
         "acts": ["changes frequencies"],
         "learned": 0,
         "learns": "nothing",
@@ -121,7 +121,7 @@ def _shared(name: str, summary: str, citation: str | None, arxiv: str | None, mo
 
 def _family(spec: str, cls: type) -> str:
     """Returns the family of a card; a position map has its own, whatever encoding follows it."""
-    return MAPS if cls.family == MAPS else family_of(spec)
+    return MAPS if cls.family == MAPS else defining_module(spec)
 
 
 def _is_whole(row: catalogue.Facts) -> bool:

@@ -22,7 +22,7 @@ from experiments.report.families import family_of
 from posjax.describe.catalogue import documentation, parameter_shapes, summary
 from posjax.describe.probes import weighed_logits
 from posjax.describe.scorecard.measures import softmax
-from posjax.describe.scorecard.specs import every_name, spec_of
+from posjax.describe.scorecard.specs import every_name, measured_spec
 from posjax.describe.worlds import awake, grid_width, with_relation
 from posjax.encoding import Dims, Encoding, Params, Site, grid, sites
 from posjax.spec import layers_text, parse_layers
@@ -98,7 +98,10 @@ def landscapes(
         own.append((layers_text(encodings), tuple(map(subject, encodings))))
     known, refused = _registered(on_part)
     found = known + own
-    rows = [_row(name, layers, scored.get(spec_of(name, SCORED) if _is_name(name) else name)) for name, layers in found]
+    rows = [
+        _row(name, layers, scored.get(measured_spec(name, SCORED) if _is_name(name) else name))
+        for name, layers in found
+    ]
     weights = [_mean_attention(layers) for _, layers in found]
     about = {"words": WORDS, "heads": DIMS.num_heads, "length": LENGTH, "far": FAR, "scored": SCORED}
     return about | {
@@ -114,7 +117,7 @@ def _registered(on_part: Callable[[str], None]) -> tuple[list[tuple[str, tuple["
     found, refused = [], {}
     for name in every_name():
         on_part(name)
-        spec = spec_of(name, LENGTH)
+        spec = measured_spec(name, LENGTH)
         if spec is None:
             refused[name] = "it needs arguments that cannot be made up"
             continue

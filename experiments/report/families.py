@@ -1,8 +1,8 @@
 """The look of each family of encodings in every figure: one colour and one mark that red-green blind readers distinguish.
 
-The class of an encoding gives its family (`posjax.describe.catalogue.family_of`); families of one idea look alike. A grid
-search chose colours that are far apart in CIELAB, for normal sight and for protanopes and deuteranopes (Machado, Oliveira
-and Fernandes 2009, https://doi.org/10.1109/TVCG.2009.113); tests check them.
+The class of an encoding gives its family (`catalogue.defining_module`); families of one idea look alike. A grid search chose
+colours that are far apart in CIELAB, for normal sight and for protanopes and deuteranopes (Machado, Oliveira and Fernandes
+2009, https://doi.org/10.1109/TVCG.2009.113); tests check them.
 """
 
 import re

@@ -15,7 +15,7 @@ from rich.text import Text
 from experiments.report.families import FAMILIES, MAPS, family_of
 from posjax.describe.figures import INK, SMALL, save
 from posjax.describe.markdown import escape_markdown, grid
-from posjax.describe.scorecard.card import MEASURES, Measure
+from posjax.describe.scorecard.card import MEASURES, Criterion
 from posjax.files import replace_file
 from posjax.spec import REGISTRY
 
@@ -126,7 +126,7 @@ def show_again(directory: pathlib.Path) -> list[pathlib.Path]:
         raise ValueError(f"{directory / 'scorecard.json'} is not a scorecard of the current form: {error!r}") from error
 
 
-def good(measure: Measure) -> str:
+def good(measure: Criterion) -> str:
     """Returns the bound of a measure as text: ≤ 0.05, ≥ 1 or 0."""
     if measure.bound == 0:
         return "0"

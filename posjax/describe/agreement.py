@@ -28,7 +28,7 @@ class Layer(NamedTuple):
     causal: bool
 
 
-def documents(length: int, registers: bool) -> Site:
+def two_documents(length: int, registers: bool) -> Site:
     """Two documents with padding in and behind them, the second with gaps in its positions, and perhaps registers."""
     first, second = length // 2 - 2, length // 2 - 3
     position = np.r_[np.arange(first), [0, 0], 7 * np.arange(second), [0] * (length - first - second - 2)]
@@ -53,13 +53,13 @@ def make_layer(
 
     Args:
       num_axes: of positions; the smallest number that the encoding takes where None.
-      plain: the tokens of one document without padding, instead of `documents`; on grids they always are.
+      plain: the tokens of one document without padding, instead of `two_documents`; on grids they always are.
     """
     num_axes, prefix = num_axes or axes_taken(encoding)[0], 0
     causal = num_axes == 1 and Needs.BOTH_DIRECTIONS not in encoding.needs
     if num_axes == 1:
         prefix = 0 if plain or causal else 1
-        site = pj.sites(length) if plain else documents(length, registers=prefix == 1)
+        site = pj.sites(length) if plain else two_documents(length, registers=prefix == 1)
     else:
         side = round(length ** (1 / num_axes))
         site = box((side,) * num_axes)

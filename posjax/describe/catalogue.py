@@ -3,6 +3,7 @@
 Nothing here knows an encoding by name: `facts("mine")` describes a user's encoding like any other.
 """
 
+import contextlib
 import dataclasses
 import inspect
 import itertools
@@ -68,14 +69,17 @@ def facts(name: str) -> Facts:
     by_arguments = {fact: isinstance(inspect.getattr_static(cls, fact), property) for fact in _DECLARED}
     values = {fact: getattr(Encoding if source is cls and by_arguments[fact] else source, fact) for fact in _DECLARED}
     dims = LINE if 1 in values["dimensions"] else GRID
-    text = documentation(cls)
+    text, parameters = documentation(cls), None
+    if example is not None:
+        with contextlib.suppress(ValueError):  # sizes that this one does not take
+            parameters = parameter_shapes(example, dims)
     return Facts(
         name=name,
         cls=cls,
-        family=family_of(cls),
+        family=defining_module(cls),
         example=example,
         hooks=overridden(cls),
-        parameters=None if example is None else _parameters(example, dims),
+        parameters=parameters,
         dims=dims,
         dimensions=tuple(values["dimensions"]),
         relative=values["relative"],
@@ -101,7 +105,7 @@ def values() -> list[type]:
     return [cls for name in registered_names() if not issubclass(cls := registered(name), Encoding)]
 
 
-def family_of(cls: type) -> str:
+def defining_module(cls: type) -> str:
     """The module that defines a class, without the packages around it."""
     return cls.__module__.rpartition(".")[2]
 
@@ -170,17 +174,15 @@ def parameter_shapes(encoding: Encoding, dims: Dims) -> dict[str, tuple[int, ...
     }
 
 
-def _parameters(encoding: Encoding, dims: Dims) -> dict[str, tuple[int, ...]] | None:
-    try:
-        return parameter_shapes(encoding, dims)
-    except ValueError:  # sizes that this one does not take
-        return None
-
-
 def _example(cls: type) -> object | None:
     """The encoding with its defaults, and made-up values for arguments without one."""
-    missing = [field for field in dataclasses.fields(cls) if _is_missing(field)]
-    fillers = [_FILLERS.get(field.type, (*_encodings(), *_OTHER_FILLERS)) for field in missing]
+    missing = [
+        field
+        for field in dataclasses.fields(cls)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    encodings = [registered(name)() for name in ("rope", "alibi") if name in names()]
+    fillers = [_FILLERS.get(field.type, (*encodings, *_OTHER_FILLERS)) for field in missing]
     for arguments in itertools.product(*fillers):
         try:
             example = cls(**{field.name: value for field, value in zip(missing, arguments, strict=True)})
@@ -191,21 +193,8 @@ def _example(cls: type) -> object | None:
     return None
 
 
-def _encodings() -> tuple[Encoding, ...]:
-    return tuple(registered(name)() for name in ("rope", "alibi") if name in names())
-
-
-def _is_missing(field: dataclasses.Field) -> bool:
-    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-
-
 _BY_ARGUMENTS = "*"
 _NARROW = 110  # columns; the table leaves out declarations below them
-
-
-def acts(row: Facts) -> str:
-    """The places where it enters a model."""
-    return ", ".join(ACTS[hook] for hook in row.hooks) or "nowhere"
 
 
 def learns(row: Facts) -> str:
@@ -218,48 +207,40 @@ def learns(row: Facts) -> str:
     return f"{row.count:,} ({shapes})" if len(row.parameters) <= 4 else f"{row.count:,} in {len(row.parameters)} arrays"
 
 
-def on_axes(row: Facts) -> str:
-    """Numbers of position axes."""
-    return ", ".join(map(str, row.dimensions)) + _BY_ARGUMENTS * ("dimensions" in row.depends)
-
-
-def is_relative(row: Facts) -> str:
-    """Yes or no; a position map defers to the wrapped encoding."""
-    return ("yes" if row.relative else "no") + _BY_ARGUMENTS * ("relative" in row.depends)
-
-
-def declares(row: Facts) -> str:
-    """Its needs, and the positions it may stand at."""
+def catalogue_cells(row: Facts) -> dict[str, str]:
+    """The cells of a row behind its name, by the headings of their columns."""
     known = [*row.needs]
     if "needs" in row.depends:
         known = [f"{need}{_BY_ARGUMENTS}" for need in known] or ["some by its arguments"]
-    return ", ".join(known + ([f"reach {row.reach:g}"] if math.isfinite(row.reach) else []))
+    known += [f"reach {row.reach:g}"] if math.isfinite(row.reach) else []
+    relative = "yes" if row.relative else "no"  # a position map defers to the encoding behind it
+    return {
+        "summary": row.summary,
+        "acts": ", ".join(ACTS[hook] for hook in row.hooks) or "nowhere",
+        "learns": learns(row),
+        "axes": ", ".join(map(str, row.dimensions)) + _BY_ARGUMENTS * ("dimensions" in row.depends),
+        "relative": relative + _BY_ARGUMENTS * ("relative" in row.depends),
+        "declares": ", ".join(known),
+    }
 
 
 def to_rich(family: str, rows: Sequence[Facts], width: int) -> Table:
     """One family for a terminal of `width` columns."""
     view = Table(title=Text(family), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=True)
-    view.add_column("encoding", no_wrap=True)
-    view.add_column("summary", ratio=5)
-    view.add_column("acts", ratio=2)
-    view.add_column("learns", ratio=2)
-    view.add_column("axes", no_wrap=True)
-    view.add_column("relative", no_wrap=True)
-    if width >= _NARROW:
-        view.add_column("declares", ratio=2)
-    view.add_column("arXiv", no_wrap=True)
+    ratios = {"summary": 5, "acts": 2, "learns": 2, "declares": 2}
+    names = ["summary", "acts", "learns", "axes", "relative", *(["declares"] if width >= _NARROW else [])]
+    for name in ("encoding", *names, "arXiv"):
+        view.add_column(name, ratio=ratios.get(name), no_wrap=name not in ratios)
     for row in rows:
-        cells = [row.name, row.summary, acts(row), learns(row), on_axes(row), is_relative(row)]
-        cells += [declares(row).replace("_", " ")] if width >= _NARROW else []
-        view.add_row(*map(Text, [*cells, row.arxiv or row.citation or ""]))
+        shown = catalogue_cells(row) | {"declares": catalogue_cells(row)["declares"].replace("_", " ")}
+        view.add_row(*map(Text, [row.name, *(shown[name] for name in names), row.arxiv or row.citation or ""]))
     return view
 
 
 def values_to_rich(family: str, kinds: Sequence[type]) -> Table:
     """Registered values of one family, for a terminal."""
-    view = Table(
-        title=Text(f"{family}: arguments of encodings"), title_justify="left", box=box.SIMPLE_HEAD, expand=True
-    )
+    title = Text(f"{family}: arguments of encodings")
+    view = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=True)
     view.add_column("value", no_wrap=True)
     view.add_column("summary", ratio=1)
     view.add_column("arXiv", no_wrap=True)
@@ -271,20 +252,19 @@ def values_to_rich(family: str, kinds: Sequence[type]) -> Table:
 
 def summing_up(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
     """The number of entries."""
+    line, plane = f"{LINE.length} positions", f"{GRID.grid[0]}x{GRID.grid[1]} patches"
+    sizes = [
+        f"width {d.width}, {d.num_heads} heads of {d.head_dim} and {at}" for d, at in ((LINE, line), (GRID, plane))
+    ]
     learned = sum(bool(row.parameters) for row in rows)
     relative = sum(row.relative for row in rows if "place" not in row.hooks)
-    families = len({row.family for row in rows} | {family_of(cls) for cls in kinds})
+    families = len({row.family for row in rows} | {defining_module(cls) for cls in kinds})
     return (
         f"{len(rows)} encodings and position maps, {len(kinds)} values that they take, in {families} families; "
         f"{learned} learn something, {relative} (position maps not counted) are relative. "
-        f"Parameters are counted in a model of {_sizes(LINE)}, or, without an axis for lines, {_sizes(GRID)}. "
+        f"Parameters are counted in a model of {sizes[0]}, or, without an axis for lines, {sizes[1]}. "
         f"{_BY_ARGUMENTS} depends on the arguments; shown as with the defaults."
     )
-
-
-def _sizes(dims: Dims) -> str:
-    where = f"{dims.length} positions" if dims.grid is None else f"{dims.grid[0]}x{dims.grid[1]} patches"
-    return f"width {dims.width}, {dims.num_heads} heads of {dims.head_dim} and {where}"
 
 
 def to_markdown(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
@@ -297,21 +277,24 @@ def to_markdown(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
         "",
         escape_markdown(summing_up(rows, kinds)),
     ]
-    headers = ["encoding", "summary", "acts", "learns", "axes", "relative", "declares", "reference"]
+
+    def table(title: str, headers: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+        return ["", f"## {title}", "", grid(headers, body, left=len(headers))]
+
     for family, members in itertools.groupby(rows, key=lambda row: row.family):
-        rows_of_family = []
-        for row in members:
-            cells = [row.summary, acts(row), learns(row), on_axes(row), is_relative(row), declares(row)]
-            rows_of_family.append([f"`{row.name}`", *map(escape_markdown, cells), _link(row.citation, row.arxiv)])
-        lines += ["", f"## {family}", "", grid(headers, rows_of_family, left=len(headers))]
+        described = [(row, catalogue_cells(row)) for row in members]
+        body = [
+            [f"`{row.name}`", *map(escape_markdown, each.values()), _link(row.citation, row.arxiv)]
+            for row, each in described
+        ]
+        lines += table(family, ["encoding", *described[0][1], "reference"], body)
     if kinds:
-        arguments = []
+        body = []
         for cls in kinds:
             text = documentation(cls)
-            cells = [f"`{cls.spec_name}`", escape_markdown(summary(text)), escape_markdown(family_of(cls))]
-            arguments.append([*cells, _link(citation(text), arxiv_number(text))])
-        header = ["value", "summary", "family", "reference"]
-        lines += ["", "## Arguments of encodings", "", grid(header, arguments, left=len(header))]
+            about = [escape_markdown(summary(text)), escape_markdown(defining_module(cls))]
+            body.append([f"`{cls.spec_name}`", *about, _link(citation(text), arxiv_number(text))])
+        lines += table("Arguments of encodings", ["value", "summary", "family", "reference"], body)
     lines += ["", "## Declared traits", ""]
     lines += [f"- `{name}`: {escape_markdown(meaning)}" for name, meaning in declared_meanings().items()]
     return "\n".join(lines) + "\n"

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from posjax.describe import probes
 from posjax.describe.catalogue import overridden
 from posjax.describe.figures import GREY, HUES, SMALL
-from posjax.describe.worlds import Part, normal, parts
+from posjax.describe.worlds import Part, evenly, normal, placed_parts
 from posjax.encoding import Dims, Encoding, Params, Site, axes
 
 _WORDS = 64  # random words that a curve of logits is the mean of
@@ -22,9 +22,9 @@ _HEADS = 4  # shown at most
 _DIVERGING, _SEQUENTIAL = "RdBu_r", "viridis"
 
 
-def figures(encoding: Encoding, params: Params, dims: Dims, site: Site) -> list[tuple[str, Figure]]:
+def draw_figures(encoding: Encoding, params: Params, dims: Dims, site: Site) -> list[tuple[str, Figure]]:
     """(name, figure) of every picture that says something about this encoding on these tokens."""
-    found = list(parts(encoding, params, site))
+    found = list(placed_parts(encoding, params, site))
     draw = {"place": _placement, "embed": _code, "rotate": _wavelengths, "bias": _bias, "mask": _mask}
     drawn = []
     for index, part in enumerate(found):
@@ -79,7 +79,7 @@ def _code(part: Part, dims: Dims, origin: Site) -> Figure:
 
 def _wavelengths(part: Part, dims: Dims, origin: Site) -> Figure | None:
     """None for encodings that do not turn pairs of channels."""
-    found = probes.transform(part, dims)
+    found = probes.linear_rotation(part, dims)
     turns = None if found is None else probes.turns(found.query)
     if turns is None or not turns.pairs:
         return None
@@ -109,7 +109,7 @@ def _wavelengths(part: Part, dims: Dims, origin: Site) -> Figure | None:
 
 def _bias(part: Part, dims: Dims, origin: Site) -> Figure:
     found, depends = probes.bias(part, dims)
-    shown = sorted({round(h) for h in np.linspace(0, len(found) - 1, min(_HEADS, len(found)))})
+    shown = evenly(len(found), _HEADS)
     figure, panels = _panels_of_heads(len(shown))
     sizes = _grid_of(part.site)
     for panel, head in zip(panels.flat, shown, strict=True):
@@ -139,7 +139,7 @@ def _mask(part: Part, dims: Dims, origin: Site) -> Figure:
 def _logits(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Figure:
     """The logit of a word with itself, by distance on a line, or around the middle of a grid."""
     values, seen = self_logits(encoding, params, dims, site)
-    shown = sorted({round(h) for h in np.linspace(0, len(values) - 1, min(_HEADS, len(values)))})
+    shown = evenly(len(values), _HEADS)
     sizes = _grid_of(site)
     quantity = "log weight" if "weigh" in encoding.hooks else "logit"
     about = f"{encoding}: {quantity} of a word with itself, mean of {_WORDS} random ones"
@@ -178,19 +178,10 @@ def _curve(panel: Axes, values: np.ndarray, seen: np.ndarray, site: Site, color:
 
 def self_logits(encoding: Encoding, params: Params, dims: Dims, site: Site) -> tuple[np.ndarray, np.ndarray]:
     """[H, T, S] `probes.weighed_logits` of one word at all places, q and k its own projection; and which are seen."""
-    weights = normal(5, dims.width, dims.num_heads, dims.head_dim) * dims.width**-0.5
-    placed = encoding.place(params, site)
-
-    def one(word):
-        x = encoding.embed(params, jnp.broadcast_to(word, (len(site.segment), dims.width)), placed)
-        at = encoding.observe(params, x, placed)
-        q = jnp.einsum("tm,mhd->thd", x, weights)
-        rotated = encoding.rotate(params, q, at, q, at)
-        return probes.weighed_logits(encoding, dims.head_dim**-0.5, params, q, q, *rotated, at, at)
-
-    words = normal(6, _WORDS, dims.width)
-    step = jax.jit(one)  # a word at a time: the logits of all of them might not fit
-    total, seen = map(sum, zip(*[step(word) for word in words], strict=True))
+    weights = jnp.stack([normal(5, dims.width, dims.num_heads, dims.head_dim) * dims.width**-0.5] * 2)
+    # A word at a time: the logits of all of them might not fit.
+    step = jax.jit(lambda word: probes.word_logits(encoding, params, word, weights, site))
+    _, total, seen = map(sum, zip(*map(step, normal(6, _WORDS, dims.width)), strict=True))
     return np.asarray(total) / _WORDS, np.asarray(seen) > 0
 
 
@@ -214,7 +205,8 @@ def _heat(panel: Axes, values: np.ndarray, x: str, y: str, limits: tuple[float, 
     signs = low < 0 < high
     norm = TwoSlopeNorm(0, -max(-low, high), max(-low, high)) if signs else None
     options = dict(norm=norm) if signs else dict(vmin=low, vmax=high)
-    square = values.shape[0] == values.shape[1] or _similar(values.shape)
+    height, width = values.shape
+    square = height == width or (1 / 3 < height / width < 3 and max(height, width) <= 32)
     image = panel.imshow(values, cmap=_DIVERGING if signs else _SEQUENTIAL, interpolation="nearest",
                          aspect="equal" if square else "auto", **options)  # fmt: skip
     bar = panel.figure.colorbar(image, ax=panel, shrink=0.8, pad=0.02)
@@ -225,10 +217,6 @@ def _heat(panel: Axes, values: np.ndarray, x: str, y: str, limits: tuple[float, 
     panel.tick_params(labelsize=SMALL)
     for axis in (panel.xaxis, panel.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-
-
-def _similar(shape: tuple[int, int]) -> bool:
-    return 1 / 3 < shape[0] / shape[1] < 3 and max(shape) <= 32
 
 
 def _tidy(panel: Axes) -> None:

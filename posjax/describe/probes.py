@@ -2,7 +2,7 @@
 
 `experiments.explain`, figures and the scorecard read them here. Everything is read off the values of hooks, for any
 encoding. First the parts of a composition, each by itself, with its tokens where the maps before it
-put them (`worlds.parts`). Then a whole encoding as its logit operator:
+put them (`worlds.placed_parts`). Then a whole encoding as its logit operator:
 
     L[c, h, i, j]: the logit of query content c at token i's place and key content c at token j's place, in head h
 
@@ -88,7 +88,7 @@ def _code_of(x, to_nothing, to_something) -> tuple[np.ndarray, bool]:
     return to_something if depends else to_nothing, depends
 
 
-def transform(part: Part, dims: Dims) -> Transform | None:
+def linear_rotation(part: Part, dims: Dims) -> Transform | None:
     """The matrices of `rotate`; None where it is not linear in q and k."""
     site = observed(part, dims)
     _, q, k = content(dims, len(site.segment))
@@ -216,7 +216,7 @@ def apparent_distance(part: Part, dims: Dims) -> Float[np.ndarray, "T S"]:
     return np.asarray(measured.bias((part.params, ()), q, site, k, site))[0]
 
 
-def read_beside(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H E"]:
+def outputs_beside(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H E"]:
     """The output of one query beside the value of each key, if it looked at that key alone."""
     count = len(part.site.segment)
     site = observed(part, dims)
@@ -238,10 +238,14 @@ def carried(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H E"]:
 
 def same_word(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Logits:
     """Logits between copies of one word, for a random one and random projections to queries and keys."""
-    x, _, _ = content(dims, 1)
-    x = jnp.broadcast_to(x, (len(site.segment), dims.width))
+    word = content(dims, 1)[0][0]
     weights = normal(5, 2, dims.width, dims.num_heads, dims.head_dim) * dims.width**-0.5
-    scale = dims.head_dim**-0.5
+    return Logits(*map(np.asarray, word_logits(encoding, params, word, weights, site)))
+
+
+def word_logits(encoding: Encoding, params: Params, word: jax.Array, weights: jax.Array, site: Site) -> Logits:
+    """Logits between copies of a word [M] at all places, under projections [2, M, H, D] to queries and keys."""
+    x, scale = jnp.broadcast_to(word, (len(site.segment), len(word))), weights.shape[-1] ** -0.5
     q, k = jnp.einsum("tm,nmhd->nthd", x, weights)
     plain = scale * jnp.einsum("thd,shd->hts", q, k)
     placed = encoding.place(params, site)
@@ -249,7 +253,7 @@ def same_word(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Log
     placed = encoding.observe(params, x, placed)
     q, k = jnp.einsum("tm,nmhd->nthd", x, weights)
     rotated = encoding.rotate(params, q, placed, k, placed)
-    return Logits(*map(np.asarray, (plain, *weighed_logits(encoding, scale, params, q, k, *rotated, placed, placed))))
+    return Logits(plain, *weighed_logits(encoding, scale, params, q, k, *rotated, placed, placed))
 
 
 def offsets(site: Site) -> np.ndarray:
@@ -406,9 +410,9 @@ def _attention(encoding, num_heads, params, x, site):
     return attend(encoding, params, q, q, q, observed, observed, **told)
 
 
-def whole_codes(encoding: Encoding, params: Params, width: int, site: Site, seed: int = 0) -> np.ndarray | None:
+def whole_codes(encoding: Encoding, params: Params, width: int, site: Site) -> np.ndarray | None:
     """Codes [T, M] in float64 that `embed` adds to any tokens; None if that is nothing, or depends on the tokens."""
-    x = np.random.default_rng(seed).normal(size=(site.segment.shape[0], width)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(site.segment.shape[0], width)).astype(np.float32)
     code, depends = _code_of(x, *_placed_codes(encoding, params, x, with_relation(encoding, site)))
     return None if depends or not code.any() else np.asarray(code, np.float64)
 
@@ -419,7 +423,7 @@ def _placed_codes(encoding, params, x, site):
 
 
 def whole_transform(probe: Probe, other_content: bool = False) -> Transform | None:
-    """`transform` of a whole encoding, with the queries' contents for keys too."""
+    """`linear_rotation` of a whole encoding, with the queries' contents for keys too."""
     x = np.random.default_rng(1 + other_content).normal(size=(probe.num_tokens, probe.dims.width)).astype(np.float32)
     site = with_relation(probe.encoding, box(probe.extent))
     return _linear(*_placed_matrices(probe.encoding, probe.dims.num_heads, probe.params, x, site))

@@ -20,7 +20,7 @@ import numpy as np
 from jax.extend.core import jaxprs_in_params
 
 from posjax.describe.runs import LATER, ORDER, PACKED, PADDING, Runs, layer
-from posjax.describe.worlds import World, axes_taken, default_dims, forward, make_world, parts, rows
+from posjax.describe.worlds import World, axes_taken, default_dims, layer_output, make_world, placed_parts, tokens_at
 from posjax.encoding import Dims, Encoding, Needs, Params, Site
 from posjax.mask import Mask
 from posjax.spec import parse
@@ -51,7 +51,7 @@ class Property(NamedTuple):
     first: bool = False
 
 
-class Row(NamedTuple):
+class Outcome(NamedTuple):
     """One line of the report. `error` is NaN where the encoding's declared traits rule the property out."""
 
     name: str
@@ -73,7 +73,7 @@ class NotApplicable(Exception):
     """A declared trait rules this property out; the message names it."""
 
 
-def check(encoding: Encoding, dims: Dims | None = None, num_axes: int | None = None) -> list[Row]:
+def check(encoding: Encoding, dims: Dims | None = None, num_axes: int | None = None) -> list[Outcome]:
     """Runs every property on 14 tokens; where a hook returns a wrong shape or cannot be traced, none after that.
 
     Args:
@@ -95,21 +95,21 @@ def check(encoding: Encoding, dims: Dims | None = None, num_axes: int | None = N
         if each.first and found[-1].error == math.inf:
             break
         if len(found) == 1:
-            jax.eval_shape(lambda: forward(*runs.world))  # raises where the encoding refuses these sizes
+            jax.eval_shape(lambda: layer_output(*runs.world))  # raises where the encoding refuses these sizes
     return found
 
 
-def check_one(name: str, runs: Runs, table: "dict[str, Property] | None" = None) -> Row:
+def check_one(name: str, runs: Runs, table: "dict[str, Property] | None" = None) -> Outcome:
     """Runs one property of a table, by default `PROPERTIES`, on one world."""
     function, tolerance, *_ = (PROPERTIES if table is None else table)[name]
     try:
         error = function(runs)
     except NotApplicable as reason:
-        return Row(name, math.nan, True, str(reason))
+        return Outcome(name, math.nan, True, str(reason))
     except _HOOK_ERRORS as problem:
-        return Row(name, math.inf, False, _note(problem, runs))
+        return Outcome(name, math.inf, False, _note(problem, runs))
     error = math.inf if math.isnan(error) else float(error)
-    return Row(name, error, error <= tolerance)
+    return Outcome(name, error, error <= tolerance)
 
 
 def _note(problem: Exception, runs: Runs) -> str:
@@ -118,7 +118,7 @@ def _note(problem: Exception, runs: Runs) -> str:
     if isinstance(problem, HookError):
         return note
     w = runs.world
-    files = {inspect.getfile(type(part.encoding)) for part in parts(w.encoding, w.params, w.site)}
+    files = {inspect.getfile(type(part.encoding)) for part in placed_parts(w.encoding, w.params, w.site)}
     frames = [each for each in traceback.extract_tb(problem.__traceback__) if each.filename in files]
     where = f", line {frames[-1].lineno} of {frames[-1].filename}" if frames else ""
     return f"{type(problem).__name__}: {note}{where}"
@@ -136,7 +136,7 @@ def hooks_return_their_shapes(runs: Runs) -> float:
     w = runs.world
 
     def call():
-        for part in parts(w.encoding, w.params, w.site):
+        for part in placed_parts(w.encoding, w.params, w.site):
             site = _site_of("place", part.encoding.place(part.params, part.site), len(w.x))
             x = _shaped("embed", part.encoding.embed(part.params, w.x, site), "[T, M]", w.x.shape)
             site = _site_of("observe", part.encoding.observe(part.params, x, site), len(w.x))
@@ -150,7 +150,11 @@ def hooks_return_their_shapes(runs: Runs) -> float:
 
 def _call_on_tile(e: Encoding, params: Params, qkv, site: Site) -> None:
     """Calls the hooks of attention on [3, S, H, D] queries, keys and values."""
-    (q, k, v), q_site, kept = (qkv[0, :_QUERIES], *qkv[1:]), rows(site, slice(_QUERIES)), Needs.HEAD_DIM not in e.needs
+    (q, k, v), q_site, kept = (
+        (qkv[0, :_QUERIES], *qkv[1:]),
+        tokens_at(site, slice(_QUERIES)),
+        Needs.HEAD_DIM not in e.needs,
+    )
     logits, read = (q.shape[1], len(q), len(k)), (*q.shape[:2], v.shape[2])
     turned = e.rotate(params, q, q_site, k, site)
     if not isinstance(turned, tuple) or len(turned) != 2:
@@ -232,7 +236,7 @@ def any_part_of_a_site_may_be_traced(runs: Runs) -> float:
     w = runs.world
     for names in [("segment",), ("prefix",), ("position",), ("segment", "prefix")]:
         traced = {name: getattr(w.site, name) for name in names}
-        jax.eval_shape(lambda traced: forward(*w._replace(site=w.site._replace(**traced))), traced)
+        jax.eval_shape(lambda traced: layer_output(*w._replace(site=w.site._replace(**traced))), traced)
     return 0.0
 
 
@@ -361,7 +365,7 @@ def positions_are_not_rounded_to_bfloat16(runs: Runs) -> float:
 
 def _equations(w: World, x: jax.Array) -> Iterator[Any]:
     """All equations of the program of a layer on these tokens, at traced sites."""
-    pending = [jax.make_jaxpr(lambda x, site: forward(*w._replace(x=x, site=site)))(x, w.site).jaxpr]
+    pending = [jax.make_jaxpr(lambda x, site: layer_output(*w._replace(x=x, site=site)))(x, w.site).jaxpr]
     while pending:
         for equation in pending.pop().eqns:
             yield equation
@@ -371,7 +375,7 @@ def _equations(w: World, x: jax.Array) -> Iterator[Any]:
 def _takes(w: World, position: np.ndarray) -> bool:
     """Whether the encoding takes tokens at these positions when they are known."""
     try:
-        jax.eval_shape(lambda: forward(*w._replace(site=w.site._replace(position=position))))
+        jax.eval_shape(lambda: layer_output(*w._replace(site=w.site._replace(position=position))))
     except ValueError:
         return False
     return True

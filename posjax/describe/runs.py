@@ -13,7 +13,7 @@ import numpy as np
 
 from posjax.attention import BEFORE_ATTENTION, attend_cached, empty_cache
 from posjax.attention.cache import slots_needed
-from posjax.describe.worlds import World, forward, joined, moved, project, rows
+from posjax.describe.worlds import World, joined, layer_output, moved, project, tokens_at
 from posjax.encoding import Needs, Site
 
 COUNT = 14  # tokens of every world
@@ -56,7 +56,7 @@ class Runs:
     def known(self) -> dict[str, np.ndarray]:
         """Pairs of outputs at sites that are known while tracing; "second" is the second document of "packed"."""
         x, site = self.sequences["plain"]
-        second = Sequence(x[PACKED[0] :], rows(site, slice(PACKED[1])))
+        second = Sequence(x[PACKED[0] :], tokens_at(site, slice(PACKED[1])))
         each = {"documents": self.sequences["documents"], "second": second}
         return self._compute(
             lambda w: {n: _in_both_orders(functools.partial(layer, w, one), len(one.x)) for n, one in each.items()}
@@ -78,7 +78,7 @@ class Runs:
             return _in_both_orders(lambda **order: _with_gradients(w, batch, **order), COUNT)
 
         found = self._compute(run, self._stacked(names))
-        return {name: rows(found, (slice(None), index)) for index, name in enumerate(names)}
+        return {name: tokens_at(found, (slice(None), index)) for index, name in enumerate(names)}
 
     @functools.cached_property
     def tiled(self) -> tuple[Any, Any]:
@@ -86,7 +86,7 @@ class Runs:
         causal = self.world.site.position.ndim == 1
         run = functools.partial(_with_gradients, causal=causal, tile=5)
         found = self._compute(run, self._stacked(("backwards", "blocks")))
-        return rows(found, 1), rows(self.gradients["blocks"], int(causal))
+        return tokens_at(found, 1), tokens_at(self.gradients["blocks"], int(causal))
 
     @functools.cached_property
     def grouped(self) -> dict[str, np.ndarray]:
@@ -113,7 +113,7 @@ class Runs:
 
         def run(w, plain):
             whole = plain._replace(site=w.encoding.place(w.params, plain.site))
-            return {n: layer(w, rows(whole, slice(n)), placed=True, causal=True) for n in SHORT}
+            return {n: layer(w, tokens_at(whole, slice(n)), placed=True, causal=True) for n in SHORT}
 
         return self._compute(run, self.sequences["plain"])
 
@@ -145,7 +145,7 @@ def sequences(w: World) -> dict[str, Sequence]:
     """The tokens of a world in other orders, at other places, with other documents."""
     x, site, token = np.asarray(w.x), w.site, np.arange(COUNT)
     standing = site._replace(prefix=np.zeros_like(site.prefix))
-    first, second = (rows(site, slice(count)) for count in PACKED)
+    first, second = (tokens_at(site, slice(count)) for count in PACKED)
     pad = first._replace(position=first.position - np.int32(9), segment=np.zeros_like(first.segment))
     twice, wandering = site.position.copy(), site.position.copy()
     twice[4] = twice[5]
@@ -159,8 +159,8 @@ def sequences(w: World) -> dict[str, Sequence]:
         "beside": (x, joined(*begun)),
         "apart": (x, joined(moved(begun[0]), begun[1])),
         "documents": (x, site._replace(segment=_DOCUMENTS)),
-        "permuted": (x[ORDER], rows(site, ORDER)),
-        "backwards": (x[::-1], rows(site._replace(segment=(token > 3).astype(np.int32)), token[::-1])),
+        "permuted": (x[ORDER], tokens_at(site, ORDER)),
+        "backwards": (x[::-1], tokens_at(site._replace(segment=(token > 3).astype(np.int32)), token[::-1])),
         "standing": (x, standing),
         "moved": (x, moved(standing)),
         "remote": (x, _remote(w, standing)),
@@ -188,8 +188,8 @@ def _remote(w: World, standing: Site) -> Site:
 
 
 def layer(w: World, sequence: Sequence, **options):
-    """`forward` of a sequence in place of the world's own."""
-    return forward(w.encoding, w.params, *sequence, w.weights, **options)
+    """`layer_output` of a sequence in place of the world's own."""
+    return layer_output(w.encoding, w.params, *sequence, w.weights, **options)
 
 
 def decoded(w: World, sequence: Sequence):
@@ -219,7 +219,7 @@ def _with_gradients(w: World, batch: Sequence, **options):
 
     def loss(params, x, position, weights, site):
         site = site if Needs.WHOLE_POSITIONS in w.encoding.needs else site._replace(position=position)
-        out = forward(w.encoding, params, x, site, weights, **options)
+        out = layer_output(w.encoding, params, x, site, weights, **options)
         return jnp.sum(jnp.sin(out)), out
 
     run = jax.value_and_grad(loss, argnums=(0, 1, 2, 3), has_aux=True)

@@ -110,14 +110,14 @@ def awake(params: Params) -> tuple[Params, list[str]]:
     return jax.tree_util.tree_unflatten(structure, found), asleep
 
 
-def parts(encoding: Encoding, params: Params, site: Site) -> Iterator[Part]:
+def placed_parts(encoding: Encoding, params: Params, site: Site) -> Iterator[Part]:
     """The members of a composition, each as a part; a position map comes before the encodings behind it."""
     if isinstance(encoding, Sum):
         for part, part_params in zip(encoding.parts, params, strict=True):
-            yield from parts(part, part_params, site)
+            yield from placed_parts(part, part_params, site)
     elif isinstance(encoding, Placed):
         yield Part(encoding.position_map, params[0], site)
-        yield from parts(encoding.encoding, params[1], encoding.position_map.place(params[0], site))
+        yield from placed_parts(encoding.encoding, params[1], encoding.position_map.place(params[0], site))
     else:
         yield Part(encoding, params, site)
 
@@ -132,7 +132,12 @@ def grid_width(encoding: Encoding) -> int | None:
     return None
 
 
-def rows(site: Site, index: Any) -> Site:
+def evenly(count: int, most: int) -> list[int]:
+    """`most` of `count` indices, evenly apart with both ends; all of them if they are no more."""
+    return sorted({round(x) for x in np.linspace(0, count - 1, min(most, count))})
+
+
+def tokens_at(site: Site, index: Any) -> Site:
     """The sites of some tokens."""
     return jax.tree.map(lambda leaf: leaf[index], site)
 
@@ -156,7 +161,7 @@ def project(encoding: Encoding, params: Params, x, site: Site, weights, past: Si
     return q, k, v, site
 
 
-def forward(
+def layer_output(
     encoding: Encoding,
     params: Params,
     x: jax.Array,

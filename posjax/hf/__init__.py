@@ -2,4 +2,4 @@
 
 from posjax.hf.configurations import from_hf as from_hf
 from posjax.hf.configurations import from_hf_layers as from_hf_layers
-from posjax.hf.configurations import to_hf as to_hf
+from posjax.hf.rotary import to_hf as to_hf

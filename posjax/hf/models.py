@@ -21,40 +21,12 @@ from posjax.encodings.temperature import LearnedSink, Llama4Temperature, LogN
 Config = Mapping[str, Any]
 
 # Models whose code pairs neighbouring channels; all others pair the halves.
-INTERLEAVED = {
-    *(
-        "axk1",
-        "bailing_hybrid",
-        "blt_global_transformer",
-        "blt_local_decoder",
-        "blt_local_encoder",
-        "codegen",
-        "cohere",
-    ),
-    *(
-        "cohere2",
-        "cohere2_moe",
-        "deepseek_v2",
-        "deepseek_v3",
-        "ernie4_5",
-        "ernie4_5_moe",
-        "glm",
-        "glm4",
-        "glm4_moe_lite",
-    ),
-    *(
-        "glm4v_text",
-        "glm_ocr_text",
-        "gptj",
-        "helium",
-        "llama4_text",
-        "longcat_flash",
-        "mistral4",
-        "moonshine",
-        "moonshine_streaming",
-    ),
-    *("roformer", "sarvam_mla", "youtu"),
-}
+_INTERLEAVED = """
+axk1 bailing_hybrid blt_global_transformer blt_local_decoder blt_local_encoder codegen cohere cohere2 cohere2_moe
+deepseek_v2 deepseek_v3 ernie4_5 ernie4_5_moe glm glm4 glm4_moe_lite glm4v_text glm_ocr_text gptj helium llama4_text
+longcat_flash mistral4 moonshine moonshine_streaming roformer sarvam_mla youtu
+"""
+INTERLEAVED = set(_INTERLEAVED.split())
 # Models that read rotary_dim; to the code of others that have the key it says nothing.
 ROTARY_DIM = {"codegen", "gptj", "minimax_m2"}
 # Models whose code has a way of its own to turn queries and keys, or to leave that out in some layers.
@@ -158,33 +130,15 @@ SPEAKS = re.compile(
     r"bidirectional|interpolat|sparse_att|dilat"
 )
 # Keys with such words that are read of any model, or say nothing of its encoding.
-READ = {
-    *("rope_theta", "rope_parameters", "rope_scaling", "partial_rotary_factor", "rotary_pct", "rotary_emb_base"),
-    *(
-        "rotary_dim",
-        "rope_interleave",
-        "qk_rope_head_dim",
-        "qk_nope_head_dim",
-        "position_embedding_type",
-        "layer_types",
-    ),
-    *("sliding_window", "use_sliding_window", "sliding_window_pattern", "_sliding_window_pattern", "max_window_layers"),
-    *("global_attn_every_n_layers", "prefix_dense_sliding_window_pattern", "num_sliding_attention_heads"),
-    *(
-        "max_position_embeddings",
-        "original_max_position_embeddings",
-        "n_positions",
-        "position_id_per_seconds",
-        "seconds_per_chunk",
-    ),
-    *(
-        "dual_chunk_attention_config",
-        "chunk_size_feed_forward",
-        "mamba_chunk_size",
-        "mlp_layer_types",
-        "mtp_layer_types",
-    ),
-}
+_READ = """
+rope_theta rope_parameters rope_scaling partial_rotary_factor rotary_pct rotary_emb_base rotary_dim rope_interleave
+qk_rope_head_dim qk_nope_head_dim position_embedding_type layer_types sliding_window use_sliding_window
+sliding_window_pattern _sliding_window_pattern max_window_layers global_attn_every_n_layers
+prefix_dense_sliding_window_pattern num_sliding_attention_heads max_position_embeddings
+original_max_position_embeddings n_positions position_id_per_seconds seconds_per_chunk dual_chunk_attention_config
+chunk_size_feed_forward mamba_chunk_size mlp_layer_types mtp_layer_types
+"""
+READ = set(_READ.split())
 # Keys that only the code of these models reads.
 READ_BY = {
     "rope_local_base_freq": ("gemma3_text",),
@@ -327,10 +281,6 @@ def _window_4096(config: Config) -> int | None:
     return config.get("sliding_window", 4096)
 
 
-def _half_of_it(config: Config) -> int:
-    return config.get("local_attention", 128) // 2 + 1
-
-
 _QWEN = Layers(
     _above, window=lambda config: config.get("sliding_window", 4096) if config.get("use_sliding_window") else None
 )
@@ -356,7 +306,8 @@ LAYERS: dict[str, Layers] = {
     "smollm3": Layers(_smollm3, _has_rope),
     "llama4_text": Layers(_llama4, _has_rope, _llama4_temperature),
     "modernbert": Layers(
-        lambda config, layer: _sliding(bool(layer % config.get("global_attn_every_n_layers", 3))), window=_half_of_it
+        lambda config, layer: _sliding(bool(layer % config.get("global_attn_every_n_layers", 3))),
+        window=lambda config: config.get("local_attention", 128) // 2 + 1,
     ),
 }
 

@@ -11,15 +11,15 @@ from posjax.pretrained import language, vision
 from posjax.pretrained.files import read_json
 
 
-def load(path: str | Path, **asked: Any) -> tuple[Any, dict[str, Any]]:
+def load(path: str | Path, **options: Any) -> tuple[Any, dict[str, Any]]:
     """Loads a pretrained model and its parameters: `language.load` if config.json has a vocabulary, else `vision.load`."""
     path = local(path)
-    return (language if _of_language(path) else vision).load(path, **asked)
+    return (language if _of_language(path) else vision).load(path, **options)
 
 
-def save(path: str | Path, model: Any, params: Mapping[str, Any], **asked: Any) -> None:
+def save(path: str | Path, model: Any, params: Mapping[str, Any], **options: Any) -> None:
     """Saves a checkpoint that `load` reads, and transformers or timm too if they have the model."""
-    (vision if isinstance(model, ViT) else language).save(path, model, params, **asked)
+    (vision if isinstance(model, ViT) else language).save(path, model, params, **options)
 
 
 def _of_language(path: Path) -> bool:

@@ -20,12 +20,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from posjax.spec import nearest
 
 _GROUP = re.compile(r"\(([^)]*)\)|(\S+)")
+_Groups = list[list[str]]  # letters of the axes of an array; several letters are laid out in one axis
 
 
 class Entry(NamedTuple):
@@ -36,7 +36,8 @@ class Entry(NamedTuple):
         another along its first axis.
       ours: path of the parameter. Several paths are stacked along the tensor's axis "s".
       axes: "tensor's axes -> parameter's axes": letters, (groups) laid out in one axis, and 1 for an axis of length 1. "h"
-        is the number of heads, "x" is 3 (query, key and value); callers of `read` and `write` may give sizes of more letters.
+        is the number of heads, "x" is 3 (query, key and value); callers of the functions
+        below may give sizes of more letters.
       optional: a file may lack the tensor, or some of its slices along "n"; the parameter is then zeros, and zeros need not
         be written.
       without: (index, count) of the parameter's rows that the file lacks; they are zeros.
@@ -61,10 +62,10 @@ class Entry(NamedTuple):
         return (self.ours,) if isinstance(self.ours, str) else self.ours
 
 
-def dense(theirs: str, ours: str, *, optional_bias: bool = False, bias: bool = True) -> list[Entry]:
+def torch_linear(theirs: str, ours: str, *, bias: bool = True) -> list[Entry]:
     """Returns the entries of a torch.nn.Linear, whose weight is [outputs, inputs]."""
     kernel = Entry(f"{theirs}.weight", f"{ours}/kernel", "o i -> i o")
-    return [kernel, *([Entry(f"{theirs}.bias", f"{ours}/bias", "o -> o", optional_bias)] if bias else [])]
+    return [kernel, *([Entry(f"{theirs}.bias", f"{ours}/bias", "o -> o")] if bias else [])]
 
 
 def norm(theirs: str, ours: str, *, bias: bool = True) -> list[Entry]:
@@ -77,28 +78,25 @@ def heads(ours: str, which: Sequence[str] = ("query", "key", "value")) -> tuple[
 
 
 def layered(entries: Iterable[Entry], depth: int) -> list[Entry]:
-    """Repeats entries for each layer: {l} in names and paths becomes the layer's number."""
+    """Repeats entries with {l} in names and paths for each layer, whose number it becomes."""
     return [
         entry._replace(
             theirs=tuple(name.format(l=layer) for name in entry.names),
             ours=tuple(path.format(l=layer) for path in entry.paths),
         )
         for entry in entries
-        for layer in range(depth)
+        for layer in range(depth if "{l}" in entry.names[0] else 1)
     ]
 
 
-def paths_of(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the leaves of {"params": tree} by path, "trunk/block_0/attention/qkv/kernel"."""
-    leaves = jax.tree_util.tree_flatten_with_path(params["params"])[0]
-    return {"/".join(_key(key) for key in path): leaf for path, leaf in leaves}
+def respelt(name: str, renames: Iterable[tuple[str, str]]) -> str:
+    """Returns a name after each (regular expression, its replacement) in turn."""
+    for old, new in renames:
+        name = re.sub(old, new, name)
+    return name
 
 
-def _key(key: Any) -> str:
-    return str(next(getattr(key, name) for name in ("key", "name", "idx") if hasattr(key, name)))
-
-
-def read(
+def read_entries(
     entries: Iterable[Entry],
     tensors: Mapping[str, np.ndarray],
     expected: Mapping[str, tuple[int, ...]],
@@ -166,7 +164,7 @@ def _planned(entries: Iterable[Entry], tensors: Mapping[str, Any]) -> list[tuple
     return plan
 
 
-def write(
+def write_entries(
     entries: Iterable[Entry], params: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> Iterator[tuple[str, np.ndarray]] | None:
     """Yields the tensors of a file by name from our parameters by path; returns None if a parameter has no entry.
@@ -202,24 +200,69 @@ def _is_zero(array: Any) -> bool:
 
 
 def _ours(entry: Entry, tensors: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
-    index, count = entry.without
+    """Turns tensors of the file into our arrays, one for each path."""
+    theirs, ours = _sides(entry.axes)
+    axis, inner = _slices(theirs, ours)
     tensors = [tensor[entry.beyond :] for tensor in tensors] if entry.beyond else tensors
     if entry.counts and len(tensors) == 1:
         tensors = np.split(tensors[0], _borders(entry, tensors[0], sizes))
-    parts = list(zip(*(_rearranged(entry, tensor, sizes) for tensor in tensors), strict=True))
+    before, after = (theirs, inner) if not _stacks(theirs) else (theirs, [["s"], *inner])
+    moved = (_moved(entry, tensor, before, after, sizes) for tensor in tensors)
+    parts = list(zip(*(moved if _stacks(theirs) else ([array] for array in moved)), strict=True))
     if entry.counts:
-        joined = [copied(part, _counted(entry)) for part in parts]
-    elif (slices := _slices(entry)) is not None:
-        joined = [np.stack(part, slices) for part in parts]
+        joined = [contiguous(part, ours.index(["n"])) for part in parts]
+    elif axis is not None:
+        joined = [np.stack(part, axis) for part in parts]
     else:
         joined = [np.concatenate(part) if len(part) > 1 else part[0] for part in parts]
+    index, count = entry.without
     return [np.insert(part, [index] * count, 0, axis=0) if count else part for part in joined]
+
+
+def _theirs(entry: Entry, arrays: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
+    """Turns our arrays into the tensors of the file: the inverse of `_ours`."""
+    theirs, ours = _sides(entry.axes)
+    axis, inner = _slices(theirs, ours)
+    index, count = entry.without
+    arrays = [np.delete(array, range(index, index + count), axis=0) if count else array for array in arrays]
+
+    def put_back(arrays: Sequence[np.ndarray]) -> np.ndarray:
+        one, groups = (np.stack(arrays), [["s"], *inner]) if _stacks(theirs) else (arrays[0], inner)
+        return np.ascontiguousarray(_moved(entry, one, groups, theirs, sizes))
+
+    if entry.counts:
+        ends = np.cumsum(entry.counts)[:-1]
+        tensors = [put_back(part) for part in zip(*(np.split(a, ends, ours.index(["n"])) for a in arrays), strict=True)]
+        return tensors if len(entry.names) > 1 else [np.concatenate(tensors)]
+    if axis is None:
+        return [put_back(arrays)]
+    return [put_back([array.take(number, axis) for array in arrays]) for number in range(len(entry.names))]
+
+
+def _moved(entry: Entry, array: np.ndarray, before: _Groups, after: _Groups, sizes: Mapping[str, int]) -> np.ndarray:
+    """Returns an array with axes `before`, laid out with axes `after`."""
+    sizes = _sizes(entry, before, array.shape, sizes)
+    letters, order = ([letter for group in groups for letter in group] for groups in (before, after))
+    full = array.reshape([sizes[letter] for letter in letters]).transpose([letters.index(letter) for letter in order])
+    return full.reshape([math.prod(sizes[letter] for letter in group) for group in after])
+
+
+def _stacks(theirs: _Groups) -> bool:
+    """Whether several parameters are stacked in one tensor."""
+    return any("s" in group for group in theirs)
+
+
+def _slices(theirs: _Groups, ours: _Groups) -> tuple[int | None, _Groups]:
+    """Returns the parameter's axis along which tensors of the file are slices, or None, and the other axes."""
+    if ["n"] not in ours or any("n" in group for group in theirs):
+        return None, ours
+    return ours.index(["n"]), [group for group in ours if group != ["n"]]
 
 
 _BLOCK = 256  # rows per block
 
 
-def copied(parts: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
+def contiguous(parts: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
     """Concatenates arrays along an axis into one array in C order, which JAX takes over on CPUs without another copy.
 
     A transposed matrix is copied block by block, since copying it by rows misses the cache: numpy alone took 14 times as long
@@ -260,67 +303,7 @@ def _borders(entry: Entry, tensor: np.ndarray, sizes: Mapping[str, int]) -> list
     return [int(end) * rows for end in np.cumsum(entry.counts)[:-1]]
 
 
-def _slices(entry: Entry) -> int | None:
-    """Returns the parameter's axis along which tensors of the file are slices, or None."""
-    theirs, ours = _sides(entry.axes)
-    return ours.index(["n"]) if ["n"] in ours and not any("n" in group for group in theirs) else None
-
-
-def _counted(entry: Entry) -> int:
-    """Returns the parameter's axis along which the parts of an entry with `counts` follow one another."""
-    return _sides(entry.axes)[1].index(["n"])
-
-
-def _ours_without_slices(entry: Entry) -> list[list[str]]:
-    _, ours = _sides(entry.axes)
-    return ours if _slices(entry) is None else [group for group in ours if group != ["n"]]
-
-
-def _rearranged(entry: Entry, tensor: np.ndarray, sizes: Mapping[str, int]) -> list[np.ndarray]:
-    """Turns a tensor of the file into our arrays, one for each slice along "s"."""
-    theirs, ours = _sides(entry.axes)[0], _ours_without_slices(entry)
-    sizes = _sizes(entry, theirs, tensor.shape, sizes)
-    flat = [letter for group in theirs for letter in group]
-    full = tensor.reshape([sizes[letter] for letter in flat])
-    order = [letter for group in ours for letter in group]
-    shape = [math.prod(sizes[letter] for letter in group) for group in ours]
-    if "s" not in flat:
-        return [full.transpose([flat.index(letter) for letter in order]).reshape(shape)]
-    stacked = full.transpose([flat.index(letter) for letter in ["s", *order]])
-    return [stacked[i].reshape(shape) for i in range(sizes["s"])]
-
-
-def _theirs(entry: Entry, arrays: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
-    """Turns our arrays into the tensors of the file: the inverse of `_ours`."""
-    index, count = entry.without
-    arrays = [np.delete(array, range(index, index + count), axis=0) if count else array for array in arrays]
-    if entry.counts:
-        axis, ends = _counted(entry), np.cumsum(entry.counts)[:-1]
-        parts = zip(*(np.split(array, ends, axis) for array in arrays), strict=True)
-        tensors = [_put_back(entry, list(part), sizes) for part in parts]
-        return tensors if len(entry.names) > 1 else [np.concatenate(tensors)]
-    if (axis := _slices(entry)) is None:
-        return [_put_back(entry, arrays, sizes)]
-    numbers = range(len(entry.names))
-    return [_put_back(entry, [array.take(number, axis) for array in arrays], sizes) for number in numbers]
-
-
-def _put_back(entry: Entry, arrays: list[np.ndarray], sizes: Mapping[str, int]) -> np.ndarray:
-    """Turns our arrays into one tensor of the file: the inverse of `_rearranged`."""
-    theirs, ours = _sides(entry.axes)[0], _ours_without_slices(entry)
-    sizes = _sizes(entry, ours, arrays[0].shape, sizes) | {"s": len(arrays)}
-    letters = [letter for group in ours for letter in group]
-    full = [array.reshape([sizes[letter] for letter in letters]) for array in arrays]
-    wanted = [letter for group in theirs for letter in group]
-    if "s" in wanted:
-        letters, full = ["s", *letters], np.stack(full)
-    else:
-        full = full[0]
-    full = full.transpose([letters.index(letter) for letter in wanted])
-    return np.ascontiguousarray(full.reshape([math.prod(sizes[letter] for letter in group) for group in theirs]))
-
-
-def _sides(axes: str) -> tuple[list[list[str]], ...]:
+def _sides(axes: str) -> tuple[_Groups, ...]:
     """Returns the groups of letters on either side; an axis of length 1 is an empty group."""
     return tuple(
         [(inside or letter).replace("1", "").split() for inside, letter in _GROUP.findall(side)]
@@ -328,7 +311,7 @@ def _sides(axes: str) -> tuple[list[list[str]], ...]:
     )
 
 
-def _sizes(entry: Entry, groups: list[list[str]], shape: Sequence[int], known: Mapping[str, int]) -> dict[str, int]:
+def _sizes(entry: Entry, groups: _Groups, shape: Sequence[int], known: Mapping[str, int]) -> dict[str, int]:
     """Returns the size of every letter, from the known sizes and the shape of an array."""
     sizes = {"s": len(entry.paths), "x": 3, **known}
     fits = len(groups) == len(shape)
@@ -350,7 +333,8 @@ def _refuse_missing(entries: Iterable[Entry], tensors, expected, found: set[str]
     missing = sorted(expected.keys() - found)
     if not missing:
         return
-    named = [name for path in missing for name in _first_names(entries, path) if name not in tensors]
+    first = (next((entry.names for entry in entries if path in entry.paths), ()) for path in missing)
+    named = [name for names in first for name in names if name not in tensors]
     if not named:
         raise ValueError(f"no tensor of the file holds {_some(missing)}, which a model of this form has")
     raise ValueError(
@@ -361,10 +345,6 @@ def _refuse_missing(entries: Iterable[Entry], tensors, expected, found: set[str]
 def likest(name: str, names: Iterable[str]) -> list[str]:
     """Returns the few names that are most like a name."""
     return difflib.get_close_matches(name, list(names), n=8, cutoff=0.4)
-
-
-def _first_names(entries: Iterable[Entry], path: str) -> tuple[str, ...]:
-    return next((entry.names for entry in entries if path in entry.paths), ())
 
 
 def _some(names: Sequence[str], most: int = 6) -> str:

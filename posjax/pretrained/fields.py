@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from posjax.checks import (
     AMOUNT,
     COUNT,
@@ -21,11 +23,12 @@ from posjax.checks import (
     several,
 )
 from posjax.models.latent import Latent
+from posjax.spec import layers_text, parse_layers
 
 _TYPE = Kind(
     "a type of floats", lambda value: value in ("float16", "bfloat16", "float32", "float64")
 )  # named as in JSON
-_SIDES = several(Kind("a side from 1 to 16,384 pixels", lambda value: SIZE.holds(value) and value <= 2**14), 2, 2)
+SIDE = Kind("a side from 1 to 16,384 pixels", lambda value: SIZE.holds(value) and value <= 2**14)
 _MOST_PATCHES = 2**22
 
 KINDS: dict[str, Kind] = {
@@ -51,7 +54,7 @@ KINDS: dict[str, Kind] = {
     "attention_bias": several(TEXT),
     "qk_norm": either(FLAG, TEXT, several(either(FLAG, TEXT), 1)),
     "resnet": maybe(several(SIZE)),
-    "image_size": _SIDES,
+    "image_size": several(SIDE, 2, 2),
 }
 # Each of these fields enlarges arrays of the file, so it is at most the number of their elements.
 _SIZES = ("width", "num_heads", "patch_size", "resnet_width", "vocab_size", "head_dim", "num_kv_heads", "mlp_dim")
@@ -89,3 +92,12 @@ def check_fields(where: str, fields: Mapping[str, Any], shapes: Mapping[str, tup
     ):
         if value is not None and value > most:
             raise ValueError(f"{where}: {name} is {value:,}, and the file has {most:,} {what} only")
+
+
+def json_fields(model: Any) -> dict[str, Any]:
+    """Returns the fields of a model and its block in terms of JSON; `from_config` of its class makes the same model."""
+    fields = {name: value for name, value in model.fields.items() if name != "context"}
+    for name in ("dtype", "attention_dtype", "param_dtype"):
+        fields[name] = None if fields[name] is None else np.dtype(fields[name]).name
+    latent = None if model.block.latent is None else str(model.block.latent)
+    return fields | {"latent": latent, "encoding": layers_text(parse_layers(model.encoding))}

@@ -7,7 +7,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,29 +19,36 @@ import safetensors.numpy
 from posjax.files import naming, replace_file
 from posjax.hub import local
 
+_WRAPPERS = ("module.", "_orig_mod.")  # prefixes that DistributedDataParallel and torch.compile put before every name
 _PICKLED = {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".tar"}
 
 
-class Weights(Mapping[str, np.ndarray]):
-    """The tensors of a file by name, read on access; `shapes` are known at once.
+class WeightsFile(Mapping[str, np.ndarray]):
+    """The tensors of a file by name, read on access: views of the file if its format allows it, so copy what you keep.
 
-        weights = Weights.of("ViT-B_16.npz")
+        weights = WeightsFile.of("ViT-B_16.npz")
 
-    `metadata` comes from the header, `config` and `preprocessor` from config.json and preprocessor_config.json beside the
-    file ({} if missing).
+    `shapes` are known at once, `metadata` comes from the header, `config` and `preprocessor` from config.json and
+    preprocessor_config.json beside the file ({} if missing).
     """
 
     def __init__(
-        self, path: Path, shapes: Mapping[str, tuple[int, ...]], read, metadata: Mapping[str, str], mapped=None
+        self,
+        path: Path,
+        shapes: Mapping[str, tuple[int, ...]],
+        read: Callable[[str], np.ndarray],
+        metadata: Mapping[str, str],
     ):
         self.path, self.shapes, self.metadata = path, dict(shapes), dict(metadata)
         self._read = read
-        self.mapped = mapped or read  # returns a tensor as a view of the file if the format allows it; do not keep it
         self.config = read_json(path.parent / "config.json")
         self.preprocessor = read_json(path.parent / "preprocessor_config.json")
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self._read(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.shapes
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.shapes)
@@ -49,8 +56,13 @@ class Weights(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         return len(self.shapes)
 
+    def renamed(self, names: Mapping[str, str]) -> "WeightsFile":
+        """Returns some of the tensors under other names, {new: old}."""
+        shapes = {new: self.shapes[old] for new, old in names.items()}
+        return WeightsFile(self.path, shapes, lambda name: self[names[name]], self.metadata)
+
     @staticmethod
-    def of(path: str | Path) -> "Weights":
+    def of(path: str | Path) -> "WeightsFile":
         """Opens an .npz or .safetensors file, or a folder that timm or transformers saved a model in (or its hub name).
 
         Memory stays below the file's size (100 times that for a compressed .npz).
@@ -71,23 +83,11 @@ class Weights(Mapping[str, np.ndarray]):
             )
         if path.suffix not in _READERS:
             raise ValueError(f"weights are read from .npz and .safetensors files, and {path} is neither")
-        return _bare(_READERS[path.suffix](path))
-
-
-_WRAPPERS = ("module.", "_orig_mod.")  # prefixes that DistributedDataParallel and torch.compile put before every name
-
-
-def _bare(weights: Weights) -> Weights:
-    """Removes prefixes that wrappers around a model put before all names."""
-    for wrapper in _WRAPPERS * 2:
-        if weights.shapes and all(name.startswith(wrapper) for name in weights.shapes):
-            shapes = {name.removeprefix(wrapper): shape for name, shape in weights.shapes.items()}
-            read, mapped = (
-                lambda name, inner=inner, wrapper=wrapper: inner(wrapper + name)
-                for inner in (weights.__getitem__, weights.mapped)
-            )
-            weights = Weights(weights.path, shapes, read, weights.metadata, mapped)
-    return weights
+        weights = _READERS[path.suffix](path)
+        for wrapper in _WRAPPERS * 2:
+            if weights.shapes and all(name.startswith(wrapper) for name in weights):
+                weights = weights.renamed({name.removeprefix(wrapper): name for name in weights})
+        return weights
 
 
 def write_safetensors(path: str | Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
@@ -193,7 +193,7 @@ _DTYPES = {
 }
 
 
-def _safetensors(path: Path) -> Weights:
+def _safetensors(path: Path) -> WeightsFile:
     if not path.is_file():
         raise ValueError(f"{path} is not a file")
     try:
@@ -206,7 +206,7 @@ def _safetensors(path: Path) -> Weights:
         header = json.loads(opened.read(length))
     names = file.keys()
 
-    def mapped(name: str) -> np.ndarray:
+    def read(name: str) -> np.ndarray:
         kind, shape, (start, _) = (header[name][key] for key in ("dtype", "shape", "data_offsets"))
         if kind not in _DTYPES:
             raise ValueError(f"{name} of {path} is of type {kind}, which is not read; known: {', '.join(_DTYPES)}")
@@ -217,10 +217,10 @@ def _safetensors(path: Path) -> Weights:
         return np.memmap(path, _DTYPES[kind], "r", 8 + length + start, tuple(shape))
 
     shapes = {name: tuple(header[name]["shape"]) for name in names}
-    return Weights(path, shapes, lambda name: np.array(mapped(name)), file.metadata() or {}, mapped)
+    return WeightsFile(path, shapes, read, file.metadata() or {})
 
 
-def _shards(path: Path) -> Weights:
+def _shards(path: Path) -> WeightsFile:
     """Opens several safetensors files by their JSON index, the format of large models."""
     index = read_json(path).get("weight_map")
     if not index or not isinstance(index, dict):
@@ -234,13 +234,7 @@ def _shards(path: Path) -> Weights:
     if lacking := sorted(name for name, file in index.items() if name not in files[file].shapes):
         raise ValueError(f"{path} promises {lacking[0]} in {index[lacking[0]]}, which does not hold it")
     shapes = {name: files[file].shapes[name] for name, file in index.items()}
-    return Weights(
-        path,
-        shapes,
-        lambda name: files[index[name]][name],
-        {},
-        lambda name: files[index[name]].mapped(name),
-    )
+    return WeightsFile(path, shapes, lambda name: files[index[name]][name], {})
 
 
 # Errors of a damaged zip, or of a damaged .npy in it.
@@ -249,7 +243,7 @@ _MOST_PACKED = 100  # largest ratio of a compressed .npz's content to its file
 _FREE = 2**20  # a file may always unpack to this many bytes
 
 
-def _npz(path: Path) -> Weights:
+def _npz(path: Path) -> WeightsFile:
     try:
         with zipfile.ZipFile(path) as archive:
             members = [each for each in archive.infolist() if each.filename.endswith(".npy")]
@@ -268,7 +262,7 @@ def _npz(path: Path) -> Weights:
         # numpy does not know bfloat16 and reads it as two raw bytes.
         return array.view(ml_dtypes.bfloat16) if array.dtype == np.dtype("V2") else array
 
-    return Weights(path, shapes, read, {})
+    return WeightsFile(path, shapes, read, {})
 
 
 def _check_claims(path: Path, members: list[zipfile.ZipInfo]) -> None:

@@ -21,7 +21,9 @@ from posjax.models.kinds import KINDS
 from posjax.models.replacing import with_encoding
 from posjax.models.transformer import BlockModel
 from posjax.models.vit import ViT, image_channels
-from posjax.spec import layers_text, nearest, parse_layers
+from posjax.pretrained.fields import json_fields
+from posjax.pretrained.parameters import paths_of, tree_of
+from posjax.spec import nearest, parse_layers
 from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import Task
 
@@ -165,13 +167,7 @@ def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
 
 def fields_of(model: Any) -> dict[str, Any]:
     """Returns the `config.model` of which `posjax.models.kinds.make_model` makes this model with blocks, in terms of JSON."""
-    kind = next(name for name, known in KINDS.items() if type(model) is known)
-    fields = {name: value for name, value in model.fields.items() if name != "context"}
-    fields["encoding"] = layers_text(parse_layers(model.encoding))
-    for name in ("dtype", "attention_dtype", "param_dtype"):
-        fields[name] = None if fields[name] is None else np.dtype(fields[name]).name
-    fields["latent"] = None if model.block.latent is None else str(model.block.latent)
-    return {"kind": kind, **fields}
+    return {"kind": next(name for name, known in KINDS.items() if type(model) is known), **json_fields(model)}
 
 
 def of_own(spec: str, own: str) -> str:
@@ -238,7 +234,7 @@ def initial_params(
 def _has_table(model: Any) -> bool:
     """Says whether a model's encoding has a parameter for each position."""
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *model.example()))
-    return any(model.length in leaf.shape for name, leaf in _by_name(shapes).items() if _is_encoding(name))
+    return any(model.length in leaf.shape for name, leaf in paths_of(shapes).items() if _is_encoding(name))
 
 
 def _resized(start: Start, found: list[Any], task: Task, method: str | None) -> tuple[Any, list[Any]]:
@@ -265,12 +261,12 @@ def renewed(params: Any, init: Callable[[], Any]) -> Any:
     Raises:
       ValueError: the other model has further parameters beside its encoding's.
     """
-    anew = jax.jit(lambda: {name: leaf for name, leaf in _by_name(init()).items() if _is_encoding(name)})()
-    leaves, wanted = _by_name(params) | anew, jax.eval_shape(init)
-    for name in _by_name(wanted):
+    anew = jax.jit(lambda: {name: leaf for name, leaf in paths_of(init()).items() if _is_encoding(name)})()
+    leaves, wanted = paths_of(params) | anew, jax.eval_shape(init)
+    for name in paths_of(wanted):
         if name not in leaves:
             raise ValueError(f"{name} of the model with the new encoding is not among the parameters that are there")
-    return _like(wanted, leaves)
+    return tree_of(wanted, leaves)
 
 
 def _refuse_unlike(path: Any, model: BlockModel, params: Any, target: BlockModel, wanted: Any) -> None:
@@ -329,7 +325,7 @@ def _under(model: Any, params: Any, target: Any, wanted: Any) -> Any:
 
 def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
     """Returns the parameters in the form `wanted`, with new heads where needed."""
-    leaves, shapes = _by_name(params), {name: leaf.shape for name, leaf in _by_name(wanted).items()}
+    leaves, shapes = paths_of(params), {name: leaf.shape for name, leaf in paths_of(wanted).items()}
     found = {name: np.shape(leaf) for name, leaf in leaves.items()}
     for name in sorted(shapes.keys() | found.keys()):
         if _is_head(name) and (head == "new" or found.get(name) != shapes.get(name)):
@@ -339,18 +335,7 @@ def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
             raise ValueError(
                 f"{name} is {was} in {path}, but {needed} in this model: config.model must be as it was trained there"
             )
-    return jax.tree.map(lambda leaf, like: np.asarray(leaf, like.dtype), _like(wanted, leaves), wanted)
-
-
-def _by_name(tree: Any) -> dict[str, Any]:
-    """Returns {"trunk/block_0/mlp/up/kernel": leaf, ...} in the order of the tree."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
-
-
-def _like(tree: Any, leaves: dict[str, Any]) -> Any:
-    """Returns a tree of the same form whose leaves are taken by their names."""
-    return jax.tree.unflatten(jax.tree.structure(tree), [leaves[name] for name in _by_name(tree)])
+    return jax.tree.map(lambda leaf, like: np.asarray(leaf, like.dtype), tree_of(wanted, leaves), wanted)
 
 
 def _is_encoding(name: str) -> bool:

@@ -18,7 +18,7 @@ from posjax.attention.dense import Operands, dense, shown
 from posjax.attention.gpu import sweep
 from posjax.attention.gpu.kernel import pallas
 from posjax.attention.gpu.terms import supported, terms
-from posjax.describe.agreement import documents
+from posjax.describe.agreement import two_documents
 from posjax.encoding import WITHIN_ATTENTION, members
 from posjax.encodings.bias import Alibi
 from posjax.encodings.pairs import ElementwiseBias
@@ -56,7 +56,7 @@ def gradients(encoding, site, causal, **options):
 
 def check(spec: str, causal: bool, registers: bool):
     encoding, params, qkv = world(spec)
-    site = documents(LENGTH, registers)
+    site = two_documents(LENGTH, registers)
     tiled = gradients(encoding, site, causal, interpret=True, tile=8)
     batch = [jnp.stack([x[::-1], x]) for x in qkv]
     (_, out), grads = jax.tree.map(lambda x: x[1], jax.jit(jax.vmap(tiled, (None, 0, 0, 0)))(params, *batch))
@@ -131,7 +131,7 @@ def test_the_bias_is_constant_beyond(spec):
 @pytest.mark.slow
 def test_half_precision():
     encoding, params, qkv = world("alibi()", dtype=jnp.bfloat16)
-    site = documents(LENGTH, registers=False)
+    site = two_documents(LENGTH, registers=False)
     out = jax.jit(lambda *qkv: read(encoding, params, *qkv, site, True, interpret=True, tile=8))(*qkv)
     expected = read(encoding, params, *(x.astype(jnp.float32) for x in qkv), site, True)
     assert out.dtype == jnp.bfloat16
@@ -140,7 +140,7 @@ def test_half_precision():
 
 def for_cuda(spec: str, length: int = 150, width: int = 64, causal: bool = True):
     encoding, params, qkv = world(spec, length, width, width, jnp.bfloat16)
-    traced = jax.jit(gradients(encoding, documents(length, True), causal, tile=64)).trace(params, *qkv)
+    traced = jax.jit(gradients(encoding, two_documents(length, True), causal, tile=64)).trace(params, *qkv)
     return traced.lower(lowering_platforms=("cuda",)).as_text()
 
 
@@ -178,7 +178,7 @@ def test_data_movement(monkeypatch):
 
     monkeypatch.setattr(sweep, "tensor_core_dot", dot)
     encoding, params, qkv = world("alibi() + kerple()", 150, 64, 64, jnp.bfloat16)
-    site = documents(150, registers=False)
+    site = two_documents(150, registers=False)
     _, expected = jax.jit(gradients(encoding, site, True))(params, *qkv)
     with params_module.force_gpu_interpret_mode(params_module.InterpretGPUParams(detect_races=True)):
         _, grads = jax.jit(gradients(encoding, site, True, tile=64))(params, *qkv)
@@ -214,7 +214,7 @@ class OfOffset(Alibi):
 def test_a_changed_bias():
     """The kernel computes the change of `logit` too; a change of another method is refused."""
     _, params, qkv = world("alibi()")
-    site = documents(LENGTH, registers=False)
+    site = two_documents(LENGTH, registers=False)
     out, expected = (read(Steeper(), params, *qkv, site, True, **how) for how in (dict(interpret=True, tile=8), {}))
     close(out, expected)
     assert np.abs(expected - read(Alibi(), params, *qkv, site, True)).max() > 1e-2

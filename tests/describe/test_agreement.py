@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 import posjax as pj
-from posjax.describe.agreement import differences, documents, make_layer, with_gradients
+from posjax.describe.agreement import differences, make_layer, two_documents, with_gradients
 
 SIZES = dict(num_heads=2, kv_heads=1, head_dim=8)
 
 
 def test_documents_have_padding_gaps_and_registers():
-    site = documents(23, registers=True)
+    site = two_documents(23, registers=True)
     assert [int((site.segment == n).sum()) for n in (0, 1, 2)] == [6, 9, 8]
     assert np.diff(site.position[site.segment == 2]).tolist() == [7] * 7
     assert site.prefix.sum() == 2
-    assert documents(23, registers=False).prefix.sum() == 0
+    assert two_documents(23, registers=False).prefix.sum() == 0
 
 
 @pytest.mark.parametrize(

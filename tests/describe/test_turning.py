@@ -9,10 +9,10 @@ from exported import write_llama
 from experiments import explain
 from posjax import Dims, parse, sites
 from posjax.attention.dense import shown
-from posjax.describe.explain.turning import Model, explain_turning, model_of, turning_of
+from posjax.describe.explain.turning import RotaryModel, explain_turning, model_of, turning_of
 from posjax.encodings.views import Viewed
 
-MODEL = Model("rope", depth=4, head_dim=8, num_heads=2, trained=64)
+MODEL = RotaryModel("rope", depth=4, head_dim=8, num_heads=2, trained=64)
 BOUNDED = {
     case.spec if "rope" in case.spec else f"({case.spec}) + rope()"
     for case in CASES
@@ -76,7 +76,7 @@ def test_pairs_that_training_has_not_turned_meet_new_angles():
         ["256", "256", "2", "2"],
         ["1,024", "1,024", "3", "2"],
     ]
-    scaled = Model("rope(scaling=linear(factor=16))", 4, 8, 2, trained=1024)
+    scaled = RotaryModel("rope(scaling=linear(factor=16))", 4, 8, 2, trained=1024)
     assert "0 of 4" not in "\n".join(explain_turning(scaled, ()))
 
 
@@ -103,7 +103,7 @@ def test_every_encoding_of_a_pattern_is_told_with_its_layers():
 @pytest.mark.slow
 def test_the_command_reads_a_folder(tmp_path, capsys):
     write_llama(tmp_path)
-    assert model_of(tmp_path) == Model("rope()", 2, 8, 2, 64)
+    assert model_of(tmp_path) == RotaryModel("rope()", 2, 8, 2, 64)
     spec = "{own} + window(16), {own}"
     assert explain.main([spec, f"--checkpoint={tmp_path}", "--lengths=256", "--scaling=yarn"]) == 0
     out = capsys.readouterr().out

@@ -89,7 +89,7 @@ def large(folder: Path) -> None:
     def drawn(leaf):
         return (0.02 * draw.standard_normal(leaf.shape, np.float32) + (leaf.ndim == 1)).astype(ml_dtypes.bfloat16)
 
-    params = {"params": _map(drawn, pretrained.language.loading.expected_params(model)["params"])}
+    params = {"params": _map(drawn, pretrained.parameters.expected_params(model)["params"])}
     pretrained.save(path, model, params, shard_bytes=200 * 10**6)
     size = sum(file.stat().st_size for file in path.glob("*.safetensors")) / 2**20
     for _ in range(3):

@@ -14,8 +14,8 @@ from goldens.language_cases import error
 import posjax as pj
 from posjax import pretrained
 from posjax.models import EncoderDecoder
-from posjax.pretrained.entries import paths_of
 from posjax.pretrained.language import FAMILIES
+from posjax.pretrained.parameters import paths_of
 
 BOUND = 1e-4  # of the largest value
 FAST = ["deberta v3", "t5"]

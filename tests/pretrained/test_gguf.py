@@ -14,9 +14,9 @@ import posjax as pj
 from posjax import pretrained
 from posjax.data.tokens import load_tokenizer
 from posjax.gguf import GGUF
-from posjax.pretrained.entries import paths_of
 from posjax.pretrained.language.family import resolved
 from posjax.pretrained.language.gguf import in_halves
+from posjax.pretrained.parameters import paths_of
 
 gguf = pytest.importorskip("gguf", reason="the package gguf (extra gguf) is not installed")
 F32, F16, Q8_0 = (gguf.GGMLQuantizationType[name] for name in ("F32", "F16", "Q8_0"))

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from posjax import pretrained
 from posjax.models import BlockConfig, ViT
-from posjax.pretrained.files import Weights
-from posjax.pretrained.language.families import family_of
-from posjax.pretrained.vision.loading import Asked, source_of
-from posjax.pretrained.vision.saving import expected_params
+from posjax.pretrained.files import WeightsFile
+from posjax.pretrained.language.families import find_family
+from posjax.pretrained.parameters import expected_params
+from posjax.pretrained.vision.loading import Hints, describe_file
 
 SHAPES = google_shapes(16, 1, 2, 32, 4, 2, head=3)
 LANGUAGE = ["llama", "gpt_neox", "gptj", "bloom", "mpt", "falcon new", "gemma3", "phi3", "llama4", "smollm3", "gpt_oss"]
@@ -59,13 +59,13 @@ def read(path, told=None, *, whole=False):
     """All that is done before the model is traced; all of it if `whole`."""
     if whole:
         return pretrained.load(path, **(told or {}))
-    weights = Weights.of(path)
+    weights = WeightsFile.of(path)
     for name in weights:
         assert weights[name].shape == weights.shapes[name]
     if "vocab_size" in weights.config or ("model_type" in weights.config and "image_size" not in weights.config):
-        family = family_of(weights.config)
+        family = find_family(weights.config)
         return family.entries(family.made(weights.config, weights.shapes))
-    return source_of(weights, Asked(**(told or {})))
+    return describe_file(weights, Hints(**(told or {})))
 
 
 @counts(40, 300)
@@ -206,10 +206,10 @@ def test_what_an_array_claims_is_checked_before_it_is_made(members, method, mess
             archive.writestr(name, content)
     tracemalloc.start()
     if message is None:
-        assert list(Weights.of(path)) == ["a"]
+        assert list(WeightsFile.of(path)) == ["a"]
     else:
         with pytest.raises(ValueError, match=message.replace("|", r"\|")):
-            Weights.of(path)
+            WeightsFile.of(path)
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 2**22
@@ -260,4 +260,4 @@ def test_a_json_beside_the_weights_that_is_none_is_named(name, text, message, tm
         safetensors.numpy.save_file({"a": np.zeros(2, np.float32)}, tmp_path / "model.safetensors")
     (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=message):
-        Weights.of(tmp_path)
+        WeightsFile.of(tmp_path)

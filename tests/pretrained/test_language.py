@@ -16,10 +16,10 @@ from goldens.language_cases import CASES, errors, weights_of, written
 from posjax import pretrained
 from posjax.describe.explain.turning import model_of
 from posjax.models import Decoder
-from posjax.pretrained.entries import paths_of
 from posjax.pretrained.language import FAMILIES as ALL_FAMILIES
 from posjax.pretrained.language import obstacles
 from posjax.pretrained.language.family import resolved
+from posjax.pretrained.parameters import paths_of
 from posjax.training.initial import Start
 
 BOUND = 1e-4  # of the largest logit
@@ -252,7 +252,7 @@ _ON_DEVICES = """
 import sys, jax, numpy as np
 from jax.sharding import NamedSharding, PartitionSpec as P
 from posjax import pretrained
-from posjax.pretrained.entries import paths_of
+from posjax.pretrained.parameters import paths_of
 mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
 split = lambda path, shape: NamedSharding(mesh, P("x") if shape[0] % 4 == 0 else P())
 model, params = pretrained.load(sys.argv[1], sharding=split)

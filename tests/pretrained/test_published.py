@@ -9,7 +9,7 @@ import jax
 import pytest
 
 from posjax.pretrained.language import FAMILIES
-from posjax.pretrained.language.loading import expected_params
+from posjax.pretrained.parameters import expected_params
 
 _LLAMA_31 = {
     "architectures": ["LlamaForCausalLM"],

@@ -11,10 +11,10 @@ from goldens.pretrained_cases import CASES, FILE, SPEC, asked, weights_of, writt
 from goldens.pretrained_weights import images
 
 from posjax import pretrained
-from posjax.pretrained.files import Weights
-from posjax.pretrained.vision.loading import parameters, source_of
-from posjax.pretrained.vision.origin import Asked
-from posjax.pretrained.vision.saving import paths_of
+from posjax.pretrained.files import WeightsFile
+from posjax.pretrained.parameters import paths_of
+from posjax.pretrained.vision.loading import describe_file, parameters
+from posjax.pretrained.vision.origin import Hints
 
 QUICK = [  # of each origin some that differ most
     "timm deit_distilled", "timm dinov2_giant", "timm dinov3_gated", "transformers vit_model", "transformers dinov2_reg",
@@ -60,7 +60,7 @@ def test_every_tensor_of_a_full_size_model_has_its_place(name):
     """Reads timm's names and shapes, without num_heads."""
     shapes = {tensor: tuple(shape) for tensor, shape in SPEC["full"][name].items()}
     ones = {tensor: np.broadcast_to(np.float32(1), shape) for tensor, shape in shapes.items()}
-    source = source_of(Weights(Path(f"{name}.safetensors"), shapes, ones.__getitem__, {}), Asked())
+    source = describe_file(WeightsFile(Path(f"{name}.safetensors"), shapes, ones.__getitem__, {}), Hints())
     params = paths_of(parameters(source, ones)[0])
     parts = ("rows", "qkv/bias")  # a file may hold a part of it
     read = {path: int(leaf.sum() if path.endswith(parts) else leaf.flat[0]) for path, leaf in params.items()}

@@ -13,9 +13,9 @@ from goldens.pretrained_weights import google_shapes, google_tensors, made
 
 from posjax import pretrained
 from posjax.models import BlockConfig, ViT
-from posjax.pretrained.entries import Entry, read, write
+from posjax.pretrained.entries import Entry, read_entries, write_entries
+from posjax.pretrained.parameters import expected_params, paths_of
 from posjax.pretrained.vision.origin import table_grid
-from posjax.pretrained.vision.saving import expected_params, paths_of
 
 SMALL = dict(num_classes=3, image_size=(8, 12), patch_size=4, width=16, depth=2, num_heads=2)
 GOOGLE = google_shapes(16, 1, 2, 32, 4, 2, head=3)
@@ -126,14 +126,14 @@ def test_entries_turn_round():
     ]
     params = {name: made(name, (6, 2, 4)) for name in "qkv"} | {"rows": made("rows", (9, 6)), "b": np.zeros((2, 4))}
     params["rows"][1:3] = 0
-    tensors = dict(write(entries, params, {"h": 2}))
+    tensors = dict(write_entries(entries, params, {"h": 2}))
     assert {name: array.shape for name, array in tensors.items()} == {"qkv": (24, 6), "table": (1, 7, 6)}
     # torch: [3, heads, head_dim, inputs]
     np.testing.assert_array_equal(tensors["qkv"].reshape(3, 2, 4, 6)[1, 1, 3], params["k"][:, 1, 3])
-    back = read(entries, tensors, {path: array.shape for path, array in params.items()}, {"h": 2})
+    back = read_entries(entries, tensors, {path: array.shape for path, array in params.items()}, {"h": 2})
     assert all(np.array_equal(back[path], params[path]) for path in params)
     params["rows"][1] = 1
-    assert write(entries, params, {"h": 2}) is None
+    assert write_entries(entries, params, {"h": 2}) is None
 
 
 def test_tensors_are_slices_of_one_parameter():
@@ -141,14 +141,16 @@ def test_tensors_are_slices_of_one_parameter():
     apart = Entry(("q", "k", "v"), "qkv", "(h d) m -> m h n d", optional=True)
     together = Entry("packed", "qkv", "(x h d) m -> m h x d")
     params = {"qkv": made("qkv", (6, 2, 3, 4))}
-    tensors = dict(write([apart], params, {"h": 2}))
+    tensors = dict(write_entries([apart], params, {"h": 2}))
     assert {name: array.shape for name, array in tensors.items()} == dict.fromkeys("qkv", (8, 6))
     np.testing.assert_array_equal(tensors["k"][4:], params["qkv"][:, 1, 1].T)
-    packed = dict(write([together], params, {"h": 2}))
+    packed = dict(write_entries([together], params, {"h": 2}))
     np.testing.assert_array_equal(packed["packed"], np.concatenate([tensors[name] for name in "qkv"]))
     for entries, given in (([apart], tensors), ([together], packed), ([together, apart], tensors)):
-        np.testing.assert_array_equal(read(entries, given, {"qkv": (6, 2, 3, 4)}, {"h": 2})["qkv"], params["qkv"])
-    some = read([apart], {"q": tensors["q"], "v": tensors["v"]}, {"qkv": (6, 2, 3, 4)}, {"h": 2})["qkv"]
+        np.testing.assert_array_equal(
+            read_entries(entries, given, {"qkv": (6, 2, 3, 4)}, {"h": 2})["qkv"], params["qkv"]
+        )
+    some = read_entries([apart], {"q": tensors["q"], "v": tensors["v"]}, {"qkv": (6, 2, 3, 4)}, {"h": 2})["qkv"]
     np.testing.assert_array_equal(some, params["qkv"] * [[1], [0], [1]])
 
 

@@ -61,7 +61,7 @@ def rotation_agreement(
     Raises:
       ValueError: the patches do not fill a grid.
     """
-    found = probes.transform(_placed(encoding, params, site), dims)
+    found = probes.linear_rotation(_placed(encoding, params, site), dims)
     if found is None:
         return None
     index = patch_index(site)
@@ -116,7 +116,7 @@ def waves(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Waves |
       site: the model's tokens; (0, 0) and its neighbours must be among them.
     """
     placed = encoding.place(params, site)
-    found = probes.transform(Part(encoding, params, placed), dims)
+    found = probes.linear_rotation(Part(encoding, params, placed), dims)
     turns = None if found is None else probes.turns(found.query)
     if turns is None or not turns.pairs:
         return None

@@ -14,7 +14,7 @@ def title(text: str) -> list[str]:
     return ["", *textwrap.wrap(text, WIDTH), "=" * min(WIDTH, len(text))]
 
 
-def heading(text: str) -> list[str]:
+def subtitle(text: str) -> list[str]:
     """A line that begins a section."""
     return ["", text.upper(), "-" * len(text)]
 
@@ -30,7 +30,7 @@ def prose(text: str, indent: str = "") -> list[str]:
     ]
 
 
-def number(value: SupportsFloat) -> str:
+def decimal(value: SupportsFloat) -> str:
     """Four decimals, or four digits where those would say nothing."""
     value = float(value)
     if value == 0 or 1e-3 <= abs(value) < 1e4:
@@ -38,20 +38,20 @@ def number(value: SupportsFloat) -> str:
     return f"{value:.1e}" if abs(value) < 1 else f"{value:.3g}"
 
 
-def short(value: SupportsFloat) -> str:
+def digits(value: SupportsFloat) -> str:
     """Writes a number with the fewest digits for a label."""
     return f"{float(value):.5g}"
 
 
-def numbers(values: Any) -> list[str]:
+def decimals(values: Any) -> list[str]:
     """Numbers of one row or column."""
-    return [number(value) for value in np.asarray(values).ravel()]
+    return [decimal(value) for value in np.asarray(values).ravel()]
 
 
-def place(position) -> str:
+def place_text(position) -> str:
     """A position as a label: 5 or (1, 2)."""
     position = np.asarray(position)
-    return short(position) if position.ndim == 0 else f"({', '.join(map(short, position))})"
+    return digits(position) if position.ndim == 0 else f"({', '.join(map(digits, position))})"
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], indent: int = 2) -> list[str]:
@@ -74,3 +74,14 @@ def picture(marks: Sequence[Sequence[str]], labels: Sequence[str], above: str) -
     margin = max(map(len, labels))
     lines = [f"  {label:>{margin}}  {' '.join(row)}" for label, row in zip(labels, marks, strict=True)]
     return [f"  {'':{margin}}  {above}", *lines]
+
+
+def spans(numbers: Sequence[int], to: str = "-") -> str:
+    """[0, 1, 2, 5] as "0-2, 5"."""
+    found: list[list[int]] = []
+    for each in numbers:
+        if found and each == found[-1][1] + 1:
+            found[-1][1] = each
+        else:
+            found.append([each, each])
+    return ", ".join(str(a) if a == b else f"{a}{to}{b}" for a, b in found)

@@ -15,11 +15,11 @@ from jaxtyping import Float
 from posjax.attention import slots_needed
 from posjax.attention.dense import visible
 from posjax.describe import probes
-from posjax.describe.explain.text import prose, short, table, title
-from posjax.describe.worlds import parts
+from posjax.describe.explain.text import digits, prose, spans, table, title
+from posjax.describe.worlds import evenly, placed_parts
 from posjax.encoding import Dims, Encoding, Params, Placed, Site, Sum
 from posjax.encodings.views import Viewed
-from posjax.pretrained.language.families import family_of
+from posjax.pretrained.language.families import find_family
 from posjax.pretrained.language.loading import configuration
 from posjax.spec import layers_text, parse_layers
 from posjax.training.runs import is_run, load_run
@@ -29,7 +29,7 @@ _SAME = 1 + 1e-3  # turns of a scaled frequency that are as many as those in tra
 _QUERIES = 32  # whose offsets are looked at where views change them: half of them the last, half spread over the rest
 
 
-class Model(NamedTuple):
+class RotaryModel(NamedTuple):
     """The fields of a decoder that decide about positions.
 
     Attributes:
@@ -67,7 +67,7 @@ class Turning(NamedTuple):
         return self.rates * self.offsets / _FULL
 
 
-def model_of(path: str | os.PathLike, ignore: Collection[str] = ()) -> Model:
+def model_of(path: str | os.PathLike, ignore: Collection[str] = ()) -> RotaryModel:
     """The decoder of a run, or of a folder of transformers, whose weights are not read.
 
     Args:
@@ -83,16 +83,16 @@ def model_of(path: str | os.PathLike, ignore: Collection[str] = ()) -> Model:
     else:
         if not (config := configuration(path)):
             raise FileNotFoundError(f"{path} holds no run and no config.json")
-        model = family_of(config).made(config, ignore=ignore)
+        model = find_family(config).made(config, ignore=ignore)
         trained = model.length
     if not hasattr(model, "vocab_size"):
         raise ValueError(f"{path} holds a {type(model).__name__}, not a decoder")
     text = layers_text(parse_layers(model.encoding))
-    return Model(text, model.depth, model.block.turning_channels, model.block.num_heads, trained)
+    return RotaryModel(text, model.depth, model.block.turning_channels, model.block.num_heads, trained)
 
 
 def explain_turning(
-    model: Model, lengths: Sequence[int], at: Callable[[str, int], str] = lambda spec, n: spec
+    model: RotaryModel, lengths: Sequence[int], at: Callable[[str, int], str] = lambda spec, n: spec
 ) -> list[str]:
     """Lines of at most 100 columns about each rotary encoding of a model.
 
@@ -113,7 +113,7 @@ def explain_turning(
         if encoding in pattern[model.trained][:index]:
             continue
         where = [l for l in range(model.depth) if pattern[model.trained][l % count] == encoding]
-        lines += title(f"{encoding} (layers {_spans(where)})")
+        lines += title(f"{encoding} (layers {spans(where, ' to ')})")
         turning = {length: turning_of(pattern[length][index], model, length) for length in lengths}
         if None in turning.values():
             lines += prose("Nothing in it turns pairs of channels by an angle.")
@@ -122,14 +122,14 @@ def explain_turning(
     return lines
 
 
-def turning_of(encoding: Encoding, model: Model, length: int) -> Turning | None:
+def turning_of(encoding: Encoding, model: RotaryModel, length: int) -> Turning | None:
     """Measures how an encoding turns channels in a document of `length` tokens; None where nothing is turned."""
     dims = Dims(model.head_dim * model.num_heads, model.num_heads, model.head_dim, length=length)
     position = np.array([0, 1, length - 1], np.int32)
     site = Site(position, np.ones_like(position), np.zeros_like(position))
     params = encoding.init(jax.random.key(0), dims)
-    for part in parts(encoding, params, site):
-        transform = probes.transform(part, dims)
+    for part in placed_parts(encoding, params, site):
+        transform = probes.linear_rotation(part, dims)
         found = None if transform is None else probes.turns(transform.query)
         if found is not None and found.pairs:
             rates = np.abs(found.angle[1, 0] - found.angle[0, 0])
@@ -170,12 +170,12 @@ def _has_views(encoding: Encoding) -> bool:
     return isinstance(encoding, Viewed) or any(map(_has_views, getattr(encoding, "members", ())))
 
 
-def _about(model: Model, turning: dict[int, Turning]) -> list[str]:
+def _about(model: RotaryModel, turning: dict[int, Turning]) -> list[str]:
     lengths, trained = list(turning), turning[model.trained]
     pairs, seen = trained.pairs, trained.turns
     turned = {length: each.turns for length, each in turning.items()}
     never = np.flatnonzero(seen < 1)
-    first = f"pairs {_spans(never.tolist())} do not" if len(never) else "none is left that does not"
+    first = f"pairs {spans(never, ' to ')} do not" if len(never) else "none is left that does not"
     lines = prose(
         f"Within the {model.trained:,} tokens of training {len(pairs) - len(never)} of {len(pairs)} pairs of channels turn "
         f"fully; {first}: a query sees keys less than {trained.offsets:,.6g} positions before it. Such a pair tells "
@@ -186,7 +186,7 @@ def _about(model: Model, turning: dict[int, Turning]) -> list[str]:
         new = (seen < 1) & (turned[length] > seen * _SAME)
         full, farthest = int((turned[length] >= 1).sum()), turned[length][never].max(initial=0)
         counts = [f"{length:,}", f"{turning[length].offsets:,.6g}", f"{turning[length].cached:,}", str(full)]
-        rows.append([*counts, str(int(new.sum())), _spans(np.flatnonzero(new).tolist()), short(farthest)])
+        rows.append([*counts, str(int(new.sum())), spans(np.flatnonzero(new), " to ") or "none", digits(farthest)])
     headers = [
         "tokens",
         "offsets below",
@@ -197,22 +197,11 @@ def _about(model: Model, turning: dict[int, Turning]) -> list[str]:
         "most turns of these",
     ]
     lines += ["", *table(headers, rows), "", *prose("Turns of each pair, by length:"), ""]
-    shown = range(len(pairs)) if len(pairs) <= 64 else sorted({round(x) for x in np.linspace(0, len(pairs) - 1, 32)})
+    shown = range(len(pairs)) if len(pairs) <= 64 else evenly(len(pairs), 32)
     rows = []
     for pair in shown:
         rate = trained.rates[pair]
-        wavelength = "never turns" if rate == 0 else short(_FULL / rate)
-        cells = [short(turned[length][pair]) for length in lengths]
+        wavelength = "never turns" if rate == 0 else digits(_FULL / rate)
+        cells = [digits(turned[length][pair]) for length in lengths]
         rows.append([str(pair), "{}, {}".format(*pairs[pair]), wavelength, *cells])
     return [*lines, *table(["pair", "channels", "wavelength", *(f"@{length}" for length in lengths)], rows)]
-
-
-def _spans(numbers: Sequence[int]) -> str:
-    """[0, 1, 2, 5] as "0 to 2, 5"."""
-    spans: list[list[int]] = []
-    for each in numbers:
-        if spans and each == spans[-1][1] + 1:
-            spans[-1][1] = each
-        else:
-            spans.append([each, each])
-    return ", ".join(str(a) if a == b else f"{a} to {b}" for a, b in spans) or "none"

@@ -8,9 +8,9 @@ import numpy as np
 
 from posjax.describe import probes
 from posjax.describe.catalogue import citation, documentation, paragraphs, parameter_shapes
-from posjax.describe.explain.parts import Example, labels, sections
-from posjax.describe.explain.text import heading, number, place, prose, short, table, title
-from posjax.describe.worlds import Part, awake, axes_taken, box, parts, with_relation
+from posjax.describe.explain.parts import WorkedPart, labels
+from posjax.describe.explain.text import decimal, digits, place_text, prose, subtitle, table, title
+from posjax.describe.worlds import Part, awake, axes_taken, box, placed_parts, with_relation
 from posjax.encoding import Dims, Encoding, PositionMap, Site
 
 _MENDS = {1: "leave --grid out", 2: "give --grid=HxW", 3: "give --grid=DxHxW"}  # by the number of axes that are needed
@@ -24,52 +24,45 @@ def explain(
     Raises:
       ValueError: where the encoding does not take these sizes.
     """
-    dims, site = _dims(length, grid, prefix, head_dim, num_heads), box(grid or (length,), prefix=prefix)
-    _check_axes(encoding, site)
-    site = with_relation(encoding, site)
+    dims, site = _example(encoding, length, grid, prefix, head_dim, num_heads)
     params, asleep = awake(encoding.init(jax.random.key(0), dims))
-    found = list(parts(encoding, params, site))
-    lines = prose(str(encoding))
-    opening = len(lines)
-    if len(found) > 1:
-        lines += ["", *prose(f"A composition of {len(found)} parts, explained one by one and then as a whole.")]
-    for part in found:
-        lines += [*title(str(part.encoding)), *_about(part)]
-        lines += sections(Example(part, dims, site, _standing(part.site, grid)))
+    members = list(placed_parts(encoding, params, site))
+    lines = [*prose(str(encoding)), "", *prose(_setting(dims, site, grid, parameter_shapes(encoding, dims)))]
     if asleep:
         text = (
             f"Learned parameters that start at zero ({', '.join(asleep)}) would show nothing: random ones stand here "
             "in their place, standard deviation 0.3."
         )
-        lines[opening:opening] = ["", *prose(text)]
-    learned = parameter_shapes(encoding, dims)
-    lines[opening:opening] = ["", *prose(_setting(dims, site, grid, learned))]
+        lines += ["", *prose(text)]
+    if len(members) > 1:
+        lines += ["", *prose(f"A composition of {len(members)} parts, explained one by one and then as a whole.")]
+    for part in members:
+        on_grid = part.site.position.ndim == 2 and part.site.position.shape[1] > 1  # a raster leads to a line
+        lines += [*title(str(part.encoding)), *_about(part)]
+        lines += WorkedPart(part, dims, site, grid if on_grid else None).sections()
     return [*lines, *_relativity(encoding, params, dims, site, grid)]
 
 
-def _dims(length, sizes, prefix, head_dim, num_heads) -> Dims:
-    width = head_dim * num_heads
-    if sizes is None:
-        return Dims(width, num_heads, head_dim, length=length, prefix=prefix)
-    return Dims(width, num_heads, head_dim, grid=sizes if len(sizes) == 2 else None, prefix=prefix)
+def _example(encoding: Encoding, length, grid, prefix, head_dim, num_heads) -> tuple[Dims, Site]:
+    """Returns the sizes of the model and its tokens.
 
-
-def _check_axes(encoding: Encoding, site: Site) -> None:
-    num_axes = 1 if site.position.ndim == 1 else site.position.shape[1]
+    Raises:
+      ValueError: where the encoding does not take positions of so many axes.
+    """
+    width, extent = head_dim * num_heads, grid or (length,)
     taken = axes_taken(encoding)
-    if num_axes in taken:
-        return
-    takes = f"{encoding} takes positions of {' or '.join(map(str, taken))} axes"
-    if min(taken) > len(_MENDS):
-        raise ValueError(
-            f"{takes}: examples have {len(_MENDS)} at most, so it cannot be explained; give it arguments for so few"
-        )
-    raise ValueError(f"{takes}, the example has {num_axes}: {_MENDS[min(taken)]}")
-
-
-def _standing(site: Site, sizes: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """The grid on which a part sees the tokens; None for a line, as after a raster."""
-    return sizes if site.position.ndim == 2 and site.position.shape[1] > 1 else None
+    if len(extent) not in taken:
+        takes = f"{encoding} takes positions of {' or '.join(map(str, taken))} axes"
+        if min(taken) > len(_MENDS):
+            raise ValueError(
+                f"{takes}: examples have {len(_MENDS)} at most, so it cannot be explained; give it arguments for so few"
+            )
+        raise ValueError(f"{takes}, the example has {len(extent)}: {_MENDS[min(taken)]}")
+    if grid is None:
+        dims = Dims(width, num_heads, head_dim, length=length, prefix=prefix)
+    else:
+        dims = Dims(width, num_heads, head_dim, grid=grid if len(grid) == 2 else None, prefix=prefix)
+    return dims, with_relation(encoding, box(extent, prefix=prefix))
 
 
 def _setting(dims: Dims, site: Site, sizes: tuple[int, ...] | None, learned: dict[str, tuple[int, ...]]) -> str:
@@ -89,9 +82,11 @@ def _setting(dims: Dims, site: Site, sizes: tuple[int, ...] | None, learned: dic
 
 
 def _about(part: Part) -> list[str]:
-    """The docstrings and the declarations."""
+    """Describes an encoding, and arguments such as frequency scalings, by docstrings and declarations."""
     encoding, lines = part.encoding, []
-    for value in [encoding, *_values(encoding)]:
+    fields = dataclasses.fields(encoding) if dataclasses.is_dataclass(encoding) else ()
+    arguments = [getattr(encoding, field.name) for field in fields]
+    for value in [encoding, *(value for value in arguments if getattr(value, "spec_name", ""))]:
         text = documentation(type(value))
         if value is not encoding:
             lines += ["", f"with {value.spec_name}:"]
@@ -106,25 +101,18 @@ def _about(part: Part) -> list[str]:
     return [*lines, "", *prose(f"Declared: {'; '.join(declared)}.{f' Source: {source}.' if source else ''}")]
 
 
-def _values(encoding: Encoding) -> list[object]:
-    """The arguments of an encoding that are no plain values: frequency scalings, other encodings."""
-    fields = dataclasses.fields(encoding) if dataclasses.is_dataclass(encoding) else ()
-    found = [getattr(encoding, field.name) for field in fields]
-    return [value for value in found if getattr(value, "spec_name", "")]
-
-
 def _relativity(encoding: Encoding, params, dims: Dims, site: Site, sizes: tuple[int, ...] | None) -> list[str]:
     """Logits of one word at every place: pairs of tokens differ by their places only."""
     found = probes.same_word(encoding, params, dims, site)
     lines = [*title("What attention sees"), ""]
     text = (
         "Let one and the same word (random, seed 0) stand at every position. Without an encoding every query and key "
-        f"then has the same logit, {number(found.plain[0, 0, 0])} in head 0. With {encoding}, for a query at m "
+        f"then has the same logit, {decimal(found.plain[0, 0, 0])} in head 0. With {encoding}, for a query at m "
         "and a key at n:"
     )
     names = labels(site)
     rows = [
-        [names[m], names[n], difference, number(found.plain[0, m, n]), _logit(found, m, n)]
+        [names[m], names[n], difference, decimal(found.plain[0, m, n]), _logit(found, m, n)]
         for m, n, difference in _pairs(site, sizes)
     ]
     after, shown = "logit after", "logits"
@@ -135,7 +123,10 @@ def _relativity(encoding: Encoding, params, dims: Dims, site: Site, sizes: tuple
     lines += prose(_verdict(encoding, found, site))
     if not found.seen.all():
         lines += prose("Hidden are the keys that the query does not see.")
-    return [*lines, *_logit_matrix(found, names, shown)]
+    first = range(min(len(names), 9))
+    rows = [[names[m], *[_logit(found, m, n) for n in first]] for m in first]
+    lines += subtitle(f"{shown} of the first tokens, head 0 (row: query, column: key)")
+    return [*lines, *table(["", *names[:9]], rows)]
 
 
 def _verdict(encoding: Encoding, found: probes.Logits, site: Site) -> str:
@@ -143,8 +134,11 @@ def _verdict(encoding: Encoding, found: probes.Logits, site: Site) -> str:
         return "No query sees a key here: give more tokens."
     spread = probes.spread_at_equal_offsets(found.encoded, site, found.seen)
     if "weigh" in encoding.hooks:
-        return _verdict_of_weights(spread)
-    shift = f"over all pairs that are equally far apart, logits differ by at most {short(spread)}"
+        shift = f"over all pairs that are equally far apart, their logs differ by at most {digits(spread)}"
+        if spread < 1e-3:
+            return f"Equal differences give equal weights ({shift})."
+        return f"Equal differences do NOT give equal weights: {shift}."
+    shift = f"over all pairs that are equally far apart, logits differ by at most {digits(spread)}"
     alike = np.ptp(found.encoded[:, found.seen], axis=1).max() < 1e-5
     if alike and not found.seen.all():
         return "All logits that are seen are equal: the mask alone tells such words apart."
@@ -162,15 +156,8 @@ def _verdict(encoding: Encoding, found: probes.Logits, site: Site) -> str:
     return f"Equal differences do NOT give equal logits: {shift}. Attention also sees where in the sequence it is."
 
 
-def _verdict_of_weights(spread: float) -> str:
-    shift = f"over all pairs that are equally far apart, their logs differ by at most {short(spread)}"
-    if spread < 1e-3:
-        return f"Equal differences give equal weights ({shift})."
-    return f"Equal differences do NOT give equal weights: {shift}."
-
-
 def _logit(found: probes.Logits, m: int, n: int) -> str:
-    return number(found.encoded[0, m, n]) if found.seen[m, n] else "hidden"
+    return decimal(found.encoded[0, m, n]) if found.seen[m, n] else "hidden"
 
 
 def _pairs(site: Site, sizes: tuple[int, ...] | None) -> list[tuple[int, int, str]]:
@@ -188,14 +175,8 @@ def _pairs(site: Site, sizes: tuple[int, ...] | None) -> list[tuple[int, int, st
         keys = index[tuple(slice(0, size - d) for size, d in zip(sizes, step, strict=True))].ravel()
         query = index[tuple(slice(d, None) for d in step)].ravel()
         chosen = sorted({0, len(keys) // 2, len(keys) - 1}) if len(keys) else []
-        found += [(int(first + query[c]), int(first + keys[c]), place(step)) for c in chosen]
+        found += [(int(first + query[c]), int(first + keys[c]), place_text(step)) for c in chosen]
     return found
-
-
-def _logit_matrix(found: probes.Logits, names: list[str], what: str) -> list[str]:
-    shown = range(min(len(names), 9))
-    rows = [[names[m], *[_logit(found, m, n) for n in shown]] for m in shown]
-    return [*heading(f"{what} of the first tokens, head 0 (row: query, column: key)"), *table(["", *names[:9]], rows)]
 
 
 def plot(
@@ -207,12 +188,12 @@ def plot(
       ValueError: where the encoding does not take these sizes.
     """
     from posjax.describe.figures import save
-    from posjax.describe.plots import figures
+    from posjax.describe.plots import draw_figures
 
-    dims, site = _dims(length, grid, prefix, head_dim, num_heads), box(grid or (length,), prefix=prefix)
-    _check_axes(encoding, site)
-    site = with_relation(encoding, site)
+    dims, site = _example(encoding, length, grid, prefix, head_dim, num_heads)
     params, _ = awake(encoding.init(jax.random.key(0), dims))
     directory.mkdir(parents=True, exist_ok=True)
     stem = "".join(c if c.isalnum() else "_" for c in str(encoding).replace("()", "")).strip("_")[:60]
-    return [save(figure, directory / f"{stem}_{name}.png") for name, figure in figures(encoding, params, dims, site)]
+    return [
+        save(figure, directory / f"{stem}_{name}.png") for name, figure in draw_figures(encoding, params, dims, site)
+    ]

@@ -29,8 +29,8 @@ _NEAR, _FAR = 8, 24  # queries of a long sequence
 _NEVER_CACHED = Needs.WHOLE_DOCUMENT | Needs.BOTH_DIRECTIONS
 
 
-class Measure(NamedTuple):
-    """A measure. It is good at `bound` or below; at `bound` or above where `at_least`."""
+class Criterion(NamedTuple):
+    """The criterion of a measure, which is good at `bound` or below; at `bound` or above where `at_least`."""
 
     group: str
     title: str
@@ -43,61 +43,63 @@ class Measure(NamedTuple):
         return "pass" if good else "fail"
 
 
-_UNIQUE, _SURE, _FAR_OUT, _RELATIVE = "uniqueness", "determinism", "extrapolation", "relative"
-_PLANE, _DECAY, _SUM, _ORDER = "dimensions", "decay", "codes, transforms", "order"
-MEASURES = {
-    "U_gap": Measure(_UNIQUE, "gap", "least distance of two places' attention rows over their mean norm", 1e-3, True),
-    "U_coll": Measure(_UNIQUE, "same %", "pairs of places closer than 0.001 of the norm", 0.0),
-    "U_coll_bf16": Measure(
-        _UNIQUE, "same % bf16", "the same far out, with positions and parameters rounded to bfloat16", 0.0
-    ),
-    "U_code": Measure(_UNIQUE, "code gap", "least distance of two codes over their mean norm", 1e-3, True),
-    "D_jit": Measure(_SURE, "jit", "largest difference of compiled and eager logits", EXACT),
-    "D_prefix": Measure(_SURE, "prefix", "how far logits of the first n tokens move as the sequence grows", EXACT),
-    "D_cache": Measure(_SURE, "cache", "error of keys that were transformed when the sequence was shorter", EXACT),
-    "D_batch": Measure(_SURE, "batch", "how far logits move behind padding and another document", EXACT),
-    "X_takes": Measure(
-        _FAR_OUT, "longer", "1 if it says anything of places beyond the length it was made for", 1, True
-    ),
-    "X_range": Measure(_FAR_OUT, "new logits", "share of logits at new distances outside their range before", 0.05),
-    "X_mass": Measure(_FAR_OUT, "new mass", "attention that the last query pays to new distances", 0.1),
-    "X_ent": Measure(_FAR_OUT, "entropy", "entropy of the last query's attention over that at the length before", 1.1),
-    "X_phase": Measure(_FAR_OUT, "new phase", "share of rotations that do not finish a turn within the length", 0.0),
-    "R_shift": Measure(_RELATIVE, "shift", "largest change of a logit as both tokens move together", _EXACT_FAR),
-    "R_group": Measure(_RELATIVE, "group", "defect of R(p)^T R(q) = R(0)^T R(q - p)", EXACT),
-    "R_linear": Measure(
-        _RELATIVE, "linear R2", "code(p + d) from code(p) by one matrix, on held-out places", 0.99, True
-    ),
-    "R_decode": Measure(_RELATIVE, "decode R2", "the offset from a pair's logits by ridge regression", 0.5, True),
-    "A_takes": Measure(_PLANE, "axes", "how many of 1, 2 and 3 position axes it takes", 3, True),
-    "A_reduce": Measure(_PLANE, "on a line", "largest difference of a row or column of the plane from a line", EXACT),
-    "A_shift": Measure(_PLANE, "shift 2-D", "largest change of a logit as both tokens move along an axis", _EXACT_FAR),
-    "A_group": Measure(_PLANE, "group 2-D", "the group defect on the plane", EXACT),
-    "A_swap": Measure(_PLANE, "swap", "least difference of offsets (x, y) and (y, x)", 1e-3, True),
-    "A_isotropy": Measure(_PLANE, "anisotropy", "variance over the angle over variance within the distance", 0.05),
-    "A_waves": Measure(_PLANE, "directions", "directions that the waves of all heads run in", 3, True),
-    "A_wrap": Measure(_PLANE, "wrap", "likeness of a row's end and the next one's start over that of neighbours", 0.5),
-    "rho_same": Measure(_DECAY, "rho q=k", "rank correlation of logit and distance, like contents", -0.5),
-    "rho_other": Measure(_DECAY, "rho q,k", "the same for independent contents, mean of each", -0.5),
-    "monotone": Measure(
-        _DECAY, "falls", "share of steps at which the logit of like contents does not grow", 0.99, True
-    ),
-    "C_unit": Measure(
-        _SUM, "a+x=b+y %", "token + code lies nearest to one of another token, unit-variance tokens", 1.0
-    ),
-    "C_small": Measure(_SUM, "at 0.02 %", "the same for tokens of standard deviation 0.02", 1.0),
-    "R_norm": Measure(_SUM, "norm", "largest change of a query's or key's norm, relative", EXACT),
-    "P_tokens": Measure(
-        _ORDER,
-        "permute x",
-        "change of the output as tokens swap places, over the values: 0 is a bag of tokens",
-        1e-3,
-        True,
-    ),
-    "P_both": Measure(
-        _ORDER, "permute both", "change of the output as tokens move with their places, over the values", EXACT
-    ),
+_CRITERIA: dict[str, dict[str, tuple]] = {  # by group and name: the fields of a `Criterion` behind its group
+    "uniqueness": {
+        "U_gap": ("gap", "least distance of two places' attention rows over their mean norm", 1e-3, True),
+        "U_coll": ("same %", "pairs of places closer than 0.001 of the norm", 0.0),
+        "U_coll_bf16": ("same % bf16", "the same far out, with positions and parameters rounded to bfloat16", 0.0),
+        "U_code": ("code gap", "least distance of two codes over their mean norm", 1e-3, True),
+    },
+    "determinism": {
+        "D_jit": ("jit", "largest difference of compiled and eager logits", EXACT),
+        "D_prefix": ("prefix", "how far logits of the first n tokens move as the sequence grows", EXACT),
+        "D_cache": ("cache", "error of keys that were transformed when the sequence was shorter", EXACT),
+        "D_batch": ("batch", "how far logits move behind padding and another document", EXACT),
+    },
+    "extrapolation": {
+        "X_takes": ("longer", "1 if it says anything of places beyond the length it was made for", 1, True),
+        "X_range": ("new logits", "share of logits at new distances outside their range before", 0.05),
+        "X_mass": ("new mass", "attention that the last query pays to new distances", 0.1),
+        "X_ent": ("entropy", "entropy of the last query's attention over that at the length before", 1.1),
+        "X_phase": ("new phase", "share of rotations that do not finish a turn within the length", 0.0),
+    },
+    "relative": {
+        "R_shift": ("shift", "largest change of a logit as both tokens move together", _EXACT_FAR),
+        "R_group": ("group", "defect of R(p)^T R(q) = R(0)^T R(q - p)", EXACT),
+        "R_linear": ("linear R2", "code(p + d) from code(p) by one matrix, on held-out places", 0.99, True),
+        "R_decode": ("decode R2", "the offset from a pair's logits by ridge regression", 0.5, True),
+    },
+    "dimensions": {
+        "A_takes": ("axes", "how many of 1, 2 and 3 position axes it takes", 3, True),
+        "A_reduce": ("on a line", "largest difference of a row or column of the plane from a line", EXACT),
+        "A_shift": ("shift 2-D", "largest change of a logit as both tokens move along an axis", _EXACT_FAR),
+        "A_group": ("group 2-D", "the group defect on the plane", EXACT),
+        "A_swap": ("swap", "least difference of offsets (x, y) and (y, x)", 1e-3, True),
+        "A_isotropy": ("anisotropy", "variance over the angle over variance within the distance", 0.05),
+        "A_waves": ("directions", "directions that the waves of all heads run in", 3, True),
+        "A_wrap": ("wrap", "likeness of a row's end and the next one's start over that of neighbours", 0.5),
+    },
+    "decay": {
+        "rho_same": ("rho q=k", "rank correlation of logit and distance, like contents", -0.5),
+        "rho_other": ("rho q,k", "the same for independent contents, mean of each", -0.5),
+        "monotone": ("falls", "share of steps at which the logit of like contents does not grow", 0.99, True),
+    },
+    "codes, transforms": {
+        "C_unit": ("a+x=b+y %", "token + code lies nearest to one of another token, unit-variance tokens", 1.0),
+        "C_small": ("at 0.02 %", "the same for tokens of standard deviation 0.02", 1.0),
+        "R_norm": ("norm", "largest change of a query's or key's norm, relative", EXACT),
+    },
+    "order": {
+        "P_tokens": (
+            "permute x",
+            "change of the output as tokens swap places, over the values: 0 is a bag of tokens",
+            1e-3,
+            True,
+        ),
+        "P_both": ("permute both", "change of the output as tokens move with their places, over the values", EXACT),
+    },
 }
+MEASURES = {name: Criterion(group, *row) for group, rows in _CRITERIA.items() for name, row in rows.items()}
 
 
 def scorecard(

@@ -98,7 +98,7 @@ def determinism(probe: Probe, base: Operator, long: tuple[int, ...], far: Operat
     if far is None:
         refused = Found(None, "takes no longer sequence")
         return found | {"D_prefix": refused, "D_cache": refused}
-    first = _indices_within(probe.extent, long)
+    first = np.ravel_multi_index(tuple(places(probe.extent).T), long)  # indices among the tokens of `long`
     near, later = np.isin(rows, first), rows > first[-1]
     mine = np.searchsorted(first, rows[near])
     cached = cached_logits(probe, long, rows[later])
@@ -266,8 +266,3 @@ def permutation(probe: Probe) -> dict[str, Found]:
         "P_tokens": Found(difference(tokens_only, out[order])),
         "P_both": Found(difference(both, out[order])),
     }
-
-
-def _indices_within(extent: tuple[int, ...], long: tuple[int, ...]) -> np.ndarray:
-    """Indices of the tokens of `extent` among the tokens of `long`."""
-    return np.ravel_multi_index(tuple(places(extent).T), long)

@@ -77,7 +77,8 @@ def rotation(probe: Probe) -> dict[str, Found]:
     if matrices is None:
         return {name: Found(None, reason) for name in names}
     q, k = matrices
-    found = {"R_norm": Found(_norm_error(q, k))}
+    stretches = np.linalg.svd(np.stack([q, k]), compute_uv=False)
+    found = {"R_norm": Found(float(np.abs(stretches - 1).max()))}
     relative = np.linalg.pinv(q[0]) @ q[1]  # from place (.., 0, 0) to (.., 0, 1)
     turns = np.abs(np.angle(np.linalg.eigvals(relative)))  # [H, D], every frequency twice
     if turns.max() < _TURNS:
@@ -103,12 +104,6 @@ def _matrices(probe: Probe):
     if again is None or np.abs(again[0] - q).max() + np.abs(again[1] - k).max() > 1e-5:
         return None, "turns by content"
     return (q, k), ""
-
-
-def _norm_error(*matrices: np.ndarray) -> float:
-    """max over places, heads and all vectors of | |T x| / |x| - 1 |, from singular values."""
-    values = [np.linalg.svd(m, compute_uv=False) for m in matrices]
-    return float(max(np.abs(v - 1).max() for v in values))
 
 
 def _group_defect(probe: Probe, q: np.ndarray, k: np.ndarray) -> float:

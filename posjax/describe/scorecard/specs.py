@@ -3,6 +3,7 @@
 import dataclasses
 
 import posjax as pj
+from posjax.describe.catalogue import defining_module
 
 # Arguments by name, or by name of the encoding and argument: those without a default, and those whose default is made for
 # sequences much longer than the ones here. Functions of the length that counts as trained.
@@ -46,11 +47,11 @@ def every_spec(length: int) -> tuple[dict[str, str], list[str]]:
     """
     specs, unknown = {}, []
     for name in every_name():
-        text = spec_of(name, length)
+        text = measured_spec(name, length)
         if text is None:
             unknown.append(name)
         else:
-            specs[text] = _family(pj.spec.registered(name))
+            specs[text] = defining_module(pj.spec.registered(name))
     order = sorted(set(specs.values()))
     return dict(sorted(specs.items(), key=lambda item: (order.index(item[1]), item[0]))), unknown
 
@@ -61,7 +62,7 @@ def every_name() -> list[str]:
     return [name for name in pj.encodings.__all__ if name in registered]
 
 
-def spec_of(name: str, length: int) -> str | None:
+def measured_spec(name: str, length: int) -> str | None:
     """The spec that a name is measured by; None for a pattern over layers, or an argument that cannot be made up here."""
     if name not in pj.spec.registered_names():
         return None
@@ -83,7 +84,3 @@ def _call(name: str, cls: type, length: int) -> str | None:
         elif field.default is dataclasses.MISSING:
             return None
     return f"{name}({', '.join(arguments)})"
-
-
-def _family(cls: type) -> str:
-    return cls.__module__.rpartition(".")[2]

@@ -8,9 +8,9 @@ from posjax.encodings.disentangled import Deberta
 from posjax.encodings.tables import Learned
 from posjax.hf import from_hf
 from posjax.models.encoder import Encoder
-from posjax.pretrained.entries import Entry, dense, heads, layered, norm
+from posjax.pretrained.entries import Entry, heads, layered, norm, torch_linear
 from posjax.pretrained.language.family import Config, Family, Key, layers_of, named
-from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, GATED, biased, embedding, projections
+from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, GATED, bias_switch, embedding, projections
 from posjax.pretrained.language.patterns import written_patterns
 
 _POST = dict(placement="post", embedding_norm=True, embedding_scale=1.0, first_norm=True, tied_embedding=True)
@@ -35,8 +35,8 @@ def _post_layer(at: str, projected: Sequence[str], model: Encoder) -> list[Entry
     return [
         *own,
         *norm(f"{at}attention.output.LayerNorm", f"{BLOCK}attention_norm"),
-        *dense(f"{at}intermediate.dense", f"{BLOCK}mlp/up"),
-        *dense(f"{at}output.dense", f"{BLOCK}mlp/down"),
+        *torch_linear(f"{at}intermediate.dense", f"{BLOCK}mlp/up"),
+        *torch_linear(f"{at}output.dense", f"{BLOCK}mlp/down"),
         *norm(f"{at}output.LayerNorm", f"{BLOCK}mlp_norm"),
     ]
 
@@ -53,7 +53,7 @@ def _embedded(at: str, model: Encoder, table: str | None, *, skipped: int = 0) -
 
 def _masked_head(at: str, bias: str) -> list[Entry]:
     return [
-        *dense(f"{at}dense", "head_dense"),
+        *torch_linear(f"{at}dense", "head_dense"),
         *norm(f"{at}LayerNorm", "head_norm"),
         Entry(bias, "decoder_bias", "v -> v"),
     ]
@@ -61,10 +61,10 @@ def _masked_head(at: str, bias: str) -> list[Entry]:
 
 def _bert_entries(model: Encoder) -> list[Entry]:
     found = _embedded("bert.embeddings.", model, "trunk/encoding/rows")
-    found += layered(_post_layer("bert.encoder.layer.{l}.", ("query", "key", "value"), model), model.depth)
+    found += _post_layer("bert.encoder.layer.{l}.", ("query", "key", "value"), model)
     found += _masked_head("cls.predictions.transform.", "cls.predictions.bias") if model.head else []
-    found += dense("bert.pooler.dense", "pool") if model.pooler else []
-    return found + (dense("cls.seq_relationship", "pairs") if model.num_pair_classes else [])
+    found += torch_linear("bert.pooler.dense", "pool") if model.pooler else []
+    return found + (torch_linear("cls.seq_relationship", "pairs") if model.num_pair_classes else [])
 
 
 def _only_learned(layers: Sequence[Encoding], model: Any) -> dict[str, Any]:
@@ -109,7 +109,7 @@ BERT = Family(
     constants=_POST,
     derived=_head_as_mlp,
     written_derived=_check_head,
-    entries=_bert_entries,
+    lines=_bert_entries,
     encoding=lambda config: (from_hf(config),),
     written_encoding=_only_learned,
     plain=_PLAIN,
@@ -132,10 +132,10 @@ _OFFSET = 2  # RoBERTa's positions begin after the row of its padding token, whi
 
 def _roberta_entries(model: Encoder) -> list[Entry]:
     found = _embedded("roberta.embeddings.", model, "trunk/encoding/rows", skipped=_OFFSET)
-    found += layered(_post_layer("roberta.encoder.layer.{l}.", ("query", "key", "value"), model), model.depth)
-    head = [*dense("lm_head.dense", "head_dense"), *norm("lm_head.layer_norm", "head_norm")]
+    found += _post_layer("roberta.encoder.layer.{l}.", ("query", "key", "value"), model)
+    head = [*torch_linear("lm_head.dense", "head_dense"), *norm("lm_head.layer_norm", "head_norm")]
     found += [*head, Entry("lm_head.bias", "decoder_bias", "v -> v")] if model.head else []
-    return found + (dense("roberta.pooler.dense", "pool") if model.pooler else [])
+    return found + (torch_linear("roberta.pooler.dense", "pool") if model.pooler else [])
 
 
 def _check_roberta_head(model: Encoder) -> dict[str, Any]:
@@ -156,7 +156,7 @@ ROBERTA = Family(
     constants=_POST,
     derived=lambda config: {"head": "gelu_exact"},  # regardless of hidden_act
     written_derived=_check_roberta_head,
-    entries=_roberta_entries,
+    lines=_roberta_entries,
     encoding=lambda config: (from_hf(config),),
     written_encoding=_only_learned,
     plain=_PLAIN | {"pad_token_id": (1,)},
@@ -178,7 +178,7 @@ def _deberta_entries(model: Encoder) -> list[Entry]:
     path = {type(part): f"trunk/encoding/{i}/" for i, part in enumerate(encoding)}
     path = dict.fromkeys(path, "trunk/encoding/") if len(encoding) == 1 else path
     found = _embedded("deberta.embeddings.", model, f"{path[Learned]}rows" if Learned in path else None)
-    found += layered(_post_layer(f"{at}layer.{{l}}.", ("query_proj", "key_proj", "value_proj"), model), model.depth)
+    found += _post_layer(f"{at}layer.{{l}}.", ("query_proj", "key_proj", "value_proj"), model)
     if Deberta in path:
         found += [
             Entry(f"{at}rel_embeddings.weight", f"{path[Deberta]}table", "r m -> r m"),
@@ -235,7 +235,7 @@ DEBERTA = Family(
     constants=_POST,
     derived=_head_as_mlp,
     written_derived=lambda model: _check_head(model) | {"legacy": True},
-    entries=_deberta_entries,
+    lines=_deberta_entries,
     encoding=_deberta_encoding,
     written_encoding=_written_deberta,
     encoding_keys=frozenset({*_RELATIVE, "pos_att_type", "position_biased_input"}),
@@ -264,7 +264,7 @@ def _modern_entries(model: Encoder) -> list[Entry]:
         *projections(model, f"{at}attn.", ("Wqkv",), "Wo"),
         *norm(f"{at}mlp_norm", f"{BLOCK}mlp_norm", bias=bias),
         Entry(f"{at}mlp.Wi.weight", heads(f"{BLOCK}mlp/{{}}/kernel", ("gate", "up")), "(s o) i -> i o"),
-        *dense(f"{at}mlp.Wo", f"{BLOCK}mlp/down", bias=mlp_bias),
+        *torch_linear(f"{at}mlp.Wo", f"{BLOCK}mlp/down", bias=mlp_bias),
     ]
     if mlp_bias:
         layer.append(Entry(f"{at}mlp.Wi.bias", heads(f"{BLOCK}mlp/{{}}/bias", ("gate", "up")), "(s o) -> o"))
@@ -272,7 +272,7 @@ def _modern_entries(model: Encoder) -> list[Entry]:
     around += norm("model.embeddings.norm", "trunk/embedding_norm", bias=bias)
     around += norm("model.final_norm", "trunk/norm", bias=bias)
     if model.head:
-        around += dense("head.dense", "head_dense", bias=model.head_dense_bias) + norm(
+        around += torch_linear("head.dense", "head_dense", bias=model.head_dense_bias) + norm(
             "head.norm", "head_norm", bias=bias
         )
         around += [Entry("decoder.bias", "decoder_bias", "v -> v")] if model.head_bias else []
@@ -300,14 +300,14 @@ MODERN = Family(
         "hidden_activation": Key("mlp", "gelu", *named(GATED)),
         "norm_eps": Key("norm_epsilon", 1e-5),
         "norm_bias": Key("norm_bias", False),
-        "attention_bias": Key("attention_bias", False, *biased(*ALL)),
+        "attention_bias": Key("attention_bias", False, *bias_switch(*ALL)),
         "mlp_bias": Key("mlp_bias", False),
         "classifier_activation": Key("head", "gelu", *named(ACTIVATIONS)),
         "classifier_bias": Key("head_dense_bias", False),
         "decoder_bias": Key("head_bias", True),
     },
     constants=dict(placement="pre", embedding_norm=True, embedding_scale=1.0, first_norm=False, tied_embedding=True),
-    entries=_modern_entries,
+    lines=_modern_entries,
     written_encoding=_written_modern,
     encoding_keys=frozenset(
         {"layer_types", "local_attention", "global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"}

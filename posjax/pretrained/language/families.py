@@ -12,7 +12,7 @@ _ALL = (*llama.FAMILIES, *gpt.FAMILIES, *encoders.FAMILIES, *t5.FAMILIES)
 FAMILIES: dict[str, Family] = {family.model_type: family for family in _ALL}
 
 
-def family_of(config: Mapping[str, Any]) -> Family:
+def find_family(config: Mapping[str, Any]) -> Family:
     """Returns the family of a configuration.
 
     Raises:

@@ -4,7 +4,7 @@
         "llama",
         "LlamaForCausalLM",
         keys={"hidden_size": Key("width"), "hidden_act": Key("mlp", "swiglu", *named(GATED)), ...},
-        entries=entries_of_llama,
+        lines=lines_of_llama,
     )
 
 A configuration is read whole: each key sets a field of the model, or must have a certain value, or is listed as without
@@ -22,7 +22,7 @@ from posjax.encoding import Encoding, parts
 from posjax.hf import from_hf_layers
 from posjax.hf.kinds import KINDS
 from posjax.models.decoder import Decoder
-from posjax.pretrained.entries import Entry
+from posjax.pretrained.entries import Entry, layered
 from posjax.pretrained.fields import check_fields
 from posjax.spec import layers_text, nearest, parse_layers
 
@@ -102,7 +102,7 @@ class Family:
         ValueError for what the family has no keys for.
       encoding_keys: the keys that `encoding` reads and `written_encoding` may write; what else that gives is left out.
       needed: keys that a configuration must have though transformers has a default for them, which few models mean.
-      entries: where the tensors of a model go.
+      lines: a model's map of tensors, with the layers written once, as {l}.
       sizes: of letters in the entries' axes beside h (query heads), k (key heads) and d (channels of a head).
       constants: fields that all models of the family have.
       derived: fields that several keys say together, from a configuration; with the keys in `derived_keys`.
@@ -123,7 +123,7 @@ class Family:
     model_type: str
     architecture: str | Callable[[Any], str]
     keys: Mapping[str, Key]
-    entries: Callable[[Any], list[Entry]]
+    lines: Callable[[Any], list[Entry]]
     written_encoding: Callable[[Sequence[Encoding], Any], dict[str, Any]]
     encoding: Callable[[Config], Sequence[Encoding]] = from_hf_layers
     encoding_keys: frozenset[str] = frozenset()
@@ -214,6 +214,15 @@ class Family:
     def of_file(self, model: Any, names: Collection[str]) -> Any:
         """Returns the configuration's model with the fields that only the file's tensors show (heads, for example)."""
         return model.with_fields(**{name: told(model, names) for name, told in self.told.items()})
+
+    def entries(self, model: Any) -> list[Entry]:
+        """The map of a model's tensors."""
+        return layered(self.lines(model), model.depth)
+
+    def sizes_of(self, model: Any) -> dict[str, int]:
+        """The sizes of letters in the axes of the model's entries."""
+        block = model.block
+        return {"h": block.num_heads, "k": block.key_heads, "d": block.channels, **self.sizes(model)}
 
     def _current(self, config: Config) -> dict[str, Any]:
         current: dict[str, Any] = {}

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from posjax.gguf import GGUF
-from posjax.pretrained.files import Weights
-from posjax.pretrained.language.families import family_of
+from posjax.pretrained.files import WeightsFile
+from posjax.pretrained.language.families import find_family
 from posjax.spec import nearest
 
 Config = dict[str, Any]
@@ -58,7 +58,7 @@ _READ = {
 }
 
 
-def open_gguf(path: Path) -> Weights:
+def open_gguf(path: Path) -> WeightsFile:
     """Opens a file; `config` is the configuration that transformers would have beside it.
 
     Raises:
@@ -67,7 +67,7 @@ def open_gguf(path: Path) -> Weights:
     """
     file = GGUF(path)
     config = _config(file)
-    family = family_of(config)
+    family = find_family(config)
     model = family.made(config)
     names = file.names_of([name for entry in family.entries(model) for name in entry.names], model.depth)
     shapes, changed = {}, {}
@@ -81,7 +81,7 @@ def open_gguf(path: Path) -> Weights:
     def read(name: str) -> np.ndarray:
         return changed[name](file[names[name]]) if name in names else file[name]
 
-    weights = Weights(path, shapes, read, {})
+    weights = WeightsFile(path, shapes, read, {})
     weights.config = config
     return weights
 

@@ -6,9 +6,9 @@ from typing import Any
 from posjax.encoding import Encoding
 from posjax.encodings.rotary import Rope
 from posjax.models.decoder import Decoder
-from posjax.pretrained.entries import Entry, dense, layered, norm
+from posjax.pretrained.entries import Entry, norm, torch_linear
 from posjax.pretrained.language.family import WITHOUT_EFFECT, Config, Family, Key, named
-from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, biased, embedding, head, projections
+from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, bias_switch, embedding, head, projections
 from posjax.pretrained.language.patterns import ROTARY_KEYS, written_patterns
 from posjax.spec import nearest
 
@@ -55,7 +55,7 @@ def _packed(at: str, out: str, axes: str, *, bias: bool) -> list[Entry]:
 
 def _mlp(at: str, up: str, down: str, *, bias: bool = True) -> list[Entry]:
     names = ((up, "up"), (down, "down"))
-    return [e for theirs, ours in names for e in dense(f"{at}{theirs}", f"{BLOCK}mlp/{ours}", bias=bias)]
+    return [e for theirs, ours in names for e in torch_linear(f"{at}{theirs}", f"{BLOCK}mlp/{ours}", bias=bias)]
 
 
 # GPT-2: its matrices are [inputs, outputs].
@@ -63,25 +63,22 @@ _H = "transformer.h.{l}."
 
 
 def _entries_of_gpt2(model: Decoder) -> list[Entry]:
-    kernels = [
+    found = [
+        *embedding("transformer.wte"),
+        Entry("transformer.wpe.weight", "trunk/encoding/rows", "t m -> t m"),
+        *norm("transformer.ln_f", "trunk/norm"),
+        *head(model),
         Entry(f"{_H}attn.c_attn.weight", f"{_ATTENTION}qkv/kernel", "m (n k d) -> m k n d"),
         Entry(f"{_H}attn.c_attn.bias", f"{_ATTENTION}qkv/bias", "(n k d) -> k n d"),
         Entry(f"{_H}attn.c_proj.weight", f"{_ATTENTION}out/kernel", "(h d) m -> h d m"),
         Entry(f"{_H}attn.c_proj.bias", f"{_ATTENTION}out/bias", "m -> m"),
     ]
     for theirs, ours in (("c_fc", "up"), ("c_proj", "down")):
-        kernels += [
+        found += [
             Entry(f"{_H}mlp.{theirs}.weight", f"{BLOCK}mlp/{ours}/kernel", "i o -> i o"),
             Entry(f"{_H}mlp.{theirs}.bias", f"{BLOCK}mlp/{ours}/bias", "o -> o"),
         ]
-    norms = [*norm(f"{_H}ln_1", f"{BLOCK}attention_norm"), *norm(f"{_H}ln_2", f"{BLOCK}mlp_norm")]
-    around = [
-        *embedding("transformer.wte"),
-        Entry("transformer.wpe.weight", "trunk/encoding/rows", "t m -> t m"),
-        *norm("transformer.ln_f", "trunk/norm"),
-        *head(model),
-    ]
-    return [*around, *layered([*kernels, *norms], model.depth)]
+    return [*found, *norm(f"{_H}ln_1", f"{BLOCK}attention_norm"), *norm(f"{_H}ln_2", f"{BLOCK}mlp_norm")]
 
 
 _GPT_KEYS = {
@@ -107,7 +104,7 @@ _GPT2 = Family(
     "GPT2LMHeadModel",
     keys={**_GPT_KEYS, "n_positions": Key("length"), "tie_word_embeddings": Key("tied_embedding", True)},
     constants=_CONSTANTS,
-    entries=_entries_of_gpt2,
+    lines=_entries_of_gpt2,
     written_encoding=_without_keys("gpt2"),
     plain={"scale_attn_by_inverse_layer_idx": (False,), "scale_attn_weights": (True,)},
     silent=_SILENT | _SUMMARY | {"reorder_and_upcast_attn", "n_ctx", "gradient_checkpointing"},
@@ -118,13 +115,15 @@ _GPT2 = Family(
 
 
 def _entries_of_gptj(model: Decoder) -> list[Entry]:
-    layer = [
+    return [
+        *embedding("transformer.wte"),
+        *norm("transformer.ln_f", "trunk/norm"),
+        *head(model),
+        Entry("lm_head.bias", "head/bias", "v -> v"),
         *norm(f"{_H}ln_1", f"{BLOCK}attention_norm"),
         *projections(model, f"{_H}attn.", out="out_proj"),
         *_mlp(f"{_H}mlp.", "fc_in", "fc_out"),
     ]
-    around = [*embedding("transformer.wte"), *norm("transformer.ln_f", "trunk/norm"), *head(model)]
-    return [*around, Entry("lm_head.bias", "head/bias", "v -> v"), *layered(layer, model.depth)]
 
 
 def _written_rotary_dim(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
@@ -142,7 +141,7 @@ _GPTJ = Family(
         **_CONSTANTS,
         **dict(placement="parallel_shared", attention_bias=(), tied_embedding=False, head_bias=True),
     },
-    entries=_entries_of_gptj,
+    lines=_entries_of_gptj,
     encoding_keys=frozenset({"rotary_dim"}),
     needed=frozenset({"rotary_dim"}),
     written_encoding=_written_rotary_dim,
@@ -155,21 +154,16 @@ _GPTJ = Family(
 
 
 def _entries_of_neox(model: Decoder) -> list[Entry]:
-    at = "gpt_neox.layers.{l}."
-    layer = [
-        *norm(f"{at}input_layernorm", f"{BLOCK}attention_norm"),
-        *norm(f"{at}post_attention_layernorm", f"{BLOCK}mlp_norm"),
-        *_packed(
-            f"{at}attention.query_key_value", f"{at}attention.dense", "k n d", bias=bool(model.block.attention_bias)
-        ),
-        *_mlp(f"{at}mlp.", "dense_h_to_4h", "dense_4h_to_h"),
-    ]
-    around = [
+    at, bias = "gpt_neox.layers.{l}.", bool(model.block.attention_bias)
+    return [
         *embedding("gpt_neox.embed_in"),
         *norm("gpt_neox.final_layer_norm", "trunk/norm"),
         *head(model, "embed_out"),
+        *norm(f"{at}input_layernorm", f"{BLOCK}attention_norm"),
+        *norm(f"{at}post_attention_layernorm", f"{BLOCK}mlp_norm"),
+        *_packed(f"{at}attention.query_key_value", f"{at}attention.dense", "k n d", bias=bias),
+        *_mlp(f"{at}mlp.", "dense_h_to_4h", "dense_4h_to_h"),
     ]
-    return [*around, *layered(layer, model.depth)]
 
 
 _GPT_NEOX = Family(
@@ -185,11 +179,11 @@ _GPT_NEOX = Family(
         "layer_norm_eps": Key("norm_epsilon", 1e-5),
         "max_position_embeddings": Key("length", None),
         "use_parallel_residual": Key("placement", True, *named({True: "parallel", False: "pre"})),
-        "attention_bias": Key("attention_bias", True, *biased(*ALL)),
+        "attention_bias": Key("attention_bias", True, *bias_switch(*ALL)),
         "tie_word_embeddings": Key("tied_embedding", False),
     },
     constants=_CONSTANTS,
-    entries=_entries_of_neox,
+    lines=_entries_of_neox,
     encoding_keys=ROTARY_KEYS | {"rotary_pct", "rotary_emb_base"},
     written_encoding=written_patterns("gpt_neox"),
     silent=_SILENT | {"is_decoder"},
@@ -200,19 +194,16 @@ _GPT_NEOX = Family(
 
 
 def _entries_of_bloom(model: Decoder) -> list[Entry]:
-    around = [
+    return [
         *embedding("transformer.word_embeddings"),
         *norm("transformer.word_embeddings_layernorm", "trunk/embedding_norm"),
         *norm("transformer.ln_f", "trunk/norm"),
         *head(model),
-    ]
-    layer = [
         *norm(f"{_H}input_layernorm", f"{BLOCK}attention_norm"),
         *norm(f"{_H}post_attention_layernorm", f"{BLOCK}mlp_norm"),
         *_packed(f"{_H}self_attention.query_key_value", f"{_H}self_attention.dense", "k n d", bias=True),
         *_mlp(f"{_H}mlp.", "dense_h_to_4h", "dense_4h_to_h"),
     ]
-    return [*around, *layered(layer, model.depth)]
 
 
 _BLOOM = Family(
@@ -227,7 +218,7 @@ _BLOOM = Family(
         "tie_word_embeddings": Key("tied_embedding", True),
     },
     constants={**_CONSTANTS, "embedding_norm": True},
-    entries=_entries_of_bloom,
+    lines=_entries_of_bloom,
     written_encoding=_without_keys("bloom"),
     plain={"apply_residual_connection_post_layernorm": (False,), "n_inner": (None,)},
     silent=_SILENT
@@ -242,14 +233,15 @@ _BLOOM = Family(
 
 def _entries_of_mpt(model: Decoder) -> list[Entry]:
     at = "transformer.blocks.{l}."
-    layer = [
+    return [
+        *embedding("transformer.wte"),
+        *norm("transformer.norm_f", "trunk/norm", bias=False),
+        *head(model),
         *norm(f"{at}norm_1", f"{BLOCK}attention_norm", bias=False),
         *norm(f"{at}norm_2", f"{BLOCK}mlp_norm", bias=False),
         *_packed(f"{at}attn.Wqkv", f"{at}attn.out_proj", "n k d", bias=False),
         *_mlp(f"{at}ffn.", "up_proj", "down_proj", bias=False),
     ]
-    around = [*embedding("transformer.wte"), *norm("transformer.norm_f", "trunk/norm", bias=False), *head(model)]
-    return [*around, *layered(layer, model.depth)]
 
 
 # Values that keys of an attn_config must have if they are there.
@@ -278,10 +270,6 @@ def _mpt_attention(config: Config) -> dict[str, Any]:
     return dict(qkv_clip=attention.get("clip_qkv") or None, logit_scale=attention.get("softmax_scale"))
 
 
-def _written_mpt_attention(model: Decoder) -> dict[str, Any]:
-    return {"attn_config": {"clip_qkv": model.block.qkv_clip, "softmax_scale": model.block.scale}}
-
-
 _MPT = Family(
     "mpt",
     "MptForCausalLM",
@@ -295,10 +283,12 @@ _MPT = Family(
         "tie_word_embeddings": Key("tied_embedding", True),
     },
     constants={**_CONSTANTS, **dict(norm_bias=False, attention_bias=(), mlp="gelu_exact", mlp_bias=False)},
-    entries=_entries_of_mpt,
+    lines=_entries_of_mpt,
     written_encoding=_without_keys("mpt"),
     derived=_mpt_attention,
-    written_derived=_written_mpt_attention,
+    written_derived=lambda model: {
+        "attn_config": {"clip_qkv": model.block.qkv_clip, "softmax_scale": model.block.scale}
+    },
     derived_keys=frozenset({"attn_config"}),
     plain={"expansion_ratio": (4,), "logit_scale": (None,), "no_bias": (True,), "embedding_fraction": (1.0,)},
     silent=_SILENT | {"emb_pdrop", "learned_pos_emb", "norm_type", "verbose", "init_config", "tokenizer_name"},
@@ -318,13 +308,14 @@ _FALCON_NORMS = {
 def _entries_of_falcon(model: Decoder) -> list[Entry]:
     bias = model.block.has_mlp_bias
     norms = [norm(_H + theirs, BLOCK + ours) for theirs, ours in _FALCON_NORMS[model.block.placement].items()]
-    layer = [
+    return [
+        *embedding("transformer.word_embeddings"),
+        *norm("transformer.ln_f", "trunk/norm"),
+        *head(model),
         *(entry for pair in norms for entry in pair),
         *_packed(f"{_H}self_attention.query_key_value", f"{_H}self_attention.dense", "k n d", bias=bias),
         *_mlp(f"{_H}mlp.", "dense_h_to_4h", "dense_4h_to_h", bias=bias),
     ]
-    around = [*embedding("transformer.word_embeddings"), *norm("transformer.ln_f", "trunk/norm"), *head(model)]
-    return [*around, *layered(layer, model.depth)]
 
 
 def _falcon(config: Config) -> dict[str, Any]:
@@ -380,7 +371,7 @@ _FALCON = Family(
         "tie_word_embeddings": Key("tied_embedding", True),
     },
     constants=_CONSTANTS,
-    entries=_entries_of_falcon,
+    lines=_entries_of_falcon,
     encoding_keys=ROTARY_KEYS | {"alibi"},
     written_encoding=_written_falcon_encoding,
     derived=_falcon,

@@ -8,7 +8,7 @@ from posjax.encodings.scalings_by_length import LongRope
 from posjax.encodings.temperature import LearnedSink
 from posjax.hf import from_hf_layers
 from posjax.models.decoder import Decoder
-from posjax.pretrained.entries import Entry, dense, layered, norm
+from posjax.pretrained.entries import Entry, norm, torch_linear
 from posjax.pretrained.language.family import REQUIRED, Config, Family, Key, layers_of, named
 from posjax.pretrained.language.parts import (
     ALL,
@@ -16,7 +16,7 @@ from posjax.pretrained.language.parts import (
     GATED,
     LLAMA_CONSTANTS,
     LLAMA_KEYS,
-    biased,
+    bias_switch,
     embedding,
     head,
     projections,
@@ -25,7 +25,7 @@ from posjax.pretrained.language.patterns import ROTARY_KEYS, WINDOW_KEYS, writte
 
 _LAYER = "model.layers.{l}."
 _SILENT = frozenset({"attention_dropout"})
-_BIASED = {"attention_bias": Key("attention_bias", False, *biased(*ALL)), "mlp_bias": Key("mlp_bias", False)}
+_BIASED = {"attention_bias": Key("attention_bias", False, *bias_switch(*ALL)), "mlp_bias": Key("mlp_bias", False)}
 _GROUPED = LLAMA_KEYS | {"num_key_value_heads": Key("num_kv_heads")}
 _HEAD_DIM = {"head_dim": Key("head_dim", None)}  # not in the configuration class of some families, but in their code
 _QKV = tuple(sorted(("query", "key", "value")))
@@ -58,49 +58,43 @@ def _norms(model: Decoder) -> list[Entry]:
     return [entry for pair in entries for entry in pair]
 
 
-def _mlp(model: Decoder, room: str = "mlp") -> list[Entry]:
+def _mlp(model: Decoder, room: str) -> list[Entry]:
     bias = model.block.has_mlp_bias
     names = ("gate", "up", "down")
-    return [e for name in names for e in dense(f"{_LAYER}{room}.{name}_proj", f"{BLOCK}mlp/{name}", bias=bias)]
+    return [e for name in names for e in torch_linear(f"{_LAYER}{room}.{name}_proj", f"{BLOCK}mlp/{name}", bias=bias)]
 
 
-def _entries(model: Decoder) -> list[Entry]:
-    return [*_around(model), *layered([*_norms(model), *projections(model), *_mlp(model)], model.depth)]
-
-
-def _entries_of_llama4(model: Decoder) -> list[Entry]:
-    return [
-        *_around(model),
-        *layered([*_norms(model), *projections(model), *_mlp(model, "feed_forward")], model.depth),
-    ]
+def _entries(model: Decoder, mlp: str = "mlp") -> list[Entry]:
+    return [*_around(model), *_norms(model), *projections(model), *_mlp(model, mlp)]
 
 
 def _entries_of_phi3(model: Decoder) -> list[Entry]:
     """Returns Phi-3's entries: query, key and value in one matrix, gate and up in another."""
-    layer = [
+    return [
+        *_around(model),
         *_norms(model),
         *projections(model, names=("qkv_proj",)),
         Entry(
             f"{_LAYER}mlp.gate_up_proj.weight", (f"{BLOCK}mlp/gate/kernel", f"{BLOCK}mlp/up/kernel"), "(s f) m -> m f"
         ),
-        *dense(f"{_LAYER}mlp.down_proj", f"{BLOCK}mlp/down", bias=False),
+        *torch_linear(f"{_LAYER}mlp.down_proj", f"{BLOCK}mlp/down", bias=False),
     ]
-    return [*_around(model), *layered(layer, model.depth)]
 
 
 def _entries_of_gpt_oss(model: Decoder) -> list[Entry]:
     """Returns gpt-oss's entries: gate and up alternate in each expert's matrix; each layer has its own sink."""
     theirs, ours = f"{_LAYER}mlp.experts.", f"{BLOCK}experts/"
-    layer = [
+    return [
+        *_around(model),
         *_norms(model),
         *projections(model),
-        *dense(f"{_LAYER}mlp.router", f"{ours}router"),
+        *torch_linear(f"{_LAYER}mlp.router", f"{ours}router"),
         Entry(f"{theirs}gate_up_proj", (f"{ours}gate_kernel", f"{ours}up_kernel"), "e m (f s) -> e m f"),
         Entry(f"{theirs}gate_up_proj_bias", (f"{ours}gate_bias", f"{ours}up_bias"), "e (f s) -> e f"),
         Entry(f"{theirs}down_proj", f"{ours}down_kernel", "e f m -> e f m"),
         Entry(f"{theirs}down_proj_bias", f"{ours}down_bias", "e m -> e m"),
+        *_sinks(model),
     ]
-    return [*_around(model), *layered(layer, model.depth), *_sinks(model)]
 
 
 def _sinks(model: Decoder) -> list[Entry]:
@@ -122,10 +116,6 @@ def _llama4_norms(config: Config) -> dict[str, Any]:
     return {"qk_norm": tuple("unit" if rotates else False for rotates in rotate)}
 
 
-def _written_llama4_norms(model: Decoder) -> dict[str, Any]:
-    return {"use_qk_norm": "unit" in model.block.qk_norms, "moe_layers": []}
-
-
 _written_phi3 = written_patterns("phi3")
 
 
@@ -142,7 +132,7 @@ def _written_longrope(layers: Sequence[Encoding], model: Decoder) -> dict[str, A
 def _family(model_type: str, architecture: str, keys: dict[str, Key], *encoding_keys: str, **rest: Any) -> Family:
     """A family beside Llama: the keys it shares, its own, and its encodings' keys beside the rotary ones."""
     shared = dict(
-        entries=_entries,
+        lines=_entries,
         written_encoding=written_patterns(model_type),
         silent=_SILENT,
         constants=LLAMA_CONSTANTS,
@@ -235,7 +225,7 @@ FAMILIES = [
         LLAMA_KEYS | _HEAD_DIM | {"rms_norm_eps": Key("norm_epsilon", 1e-5)},
         *("sliding_window", "original_max_position_embeddings"),
         constants=dict(attention_bias=(), mlp_bias=False),
-        entries=_entries_of_phi3,
+        lines=_entries_of_phi3,
         written_encoding=_written_longrope,
         plain={
             **dict.fromkeys(("attention_bias", "lm_head_bias", "mlp_bias"), (False,)),
@@ -262,9 +252,9 @@ FAMILIES = [
         *("no_rope_layers", "no_rope_layer_interval", "layer_types", "attention_chunk_size"),
         *("attn_temperature_tuning", "attn_scale", "floor_scale"),
         constants=dict(mlp_bias=False),
-        entries=_entries_of_llama4,
+        lines=lambda model: _entries(model, "feed_forward"),
         derived=_llama4_norms,
-        written_derived=_written_llama4_norms,
+        written_derived=lambda model: {"use_qk_norm": "unit" in model.block.qk_norms, "moe_layers": []},
         derived_keys=frozenset({"use_qk_norm"}),
         plain={"moe_layers": ([],)},  # layers with experts; without the key, all layers have them
         needed=frozenset({"moe_layers"}),
@@ -288,14 +278,14 @@ FAMILIES = [
         | {
             "head_dim": Key("head_dim", 64),
             "rms_norm_eps": Key("norm_epsilon", 1e-5),
-            "attention_bias": Key("attention_bias", True, *biased(*ALL)),
+            "attention_bias": Key("attention_bias", True, *bias_switch(*ALL)),
             "num_local_experts": Key("num_experts"),
             "num_experts_per_tok": Key("experts_per_token", REQUIRED),
             "swiglu_limit": Key("mlp_clip", 7.0),
         },
         *WINDOW_KEYS,
         constants=dict(mlp="quick_geglu", mlp_bias=True, injection="every_layer"),
-        entries=_entries_of_gpt_oss,
+        lines=_entries_of_gpt_oss,
         plain={"hidden_act": ("silu",), "swiglu_alpha": (1.702,)},
         silent={"router_aux_loss_coef", "initial_context_length", "experts_per_token"},
     ),

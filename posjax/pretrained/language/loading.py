@@ -1,7 +1,7 @@
 """Loads a language model and its parameters from a folder of transformers."""
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,11 @@ import numpy as np
 from posjax.gguf import SUFFIX
 from posjax.hub import local
 from posjax.pretrained import entries as maps
-from posjax.pretrained.entries import paths_of
-from posjax.pretrained.files import Weights, read_json
-from posjax.pretrained.language.families import family_of
+from posjax.pretrained.files import WeightsFile, read_json
+from posjax.pretrained.language.families import find_family
 from posjax.pretrained.language.family import COMPUTED, TRAINING, Family
 from posjax.pretrained.language.gguf import open_gguf
+from posjax.pretrained.parameters import expected_params, paths_of, tree_of
 from posjax.spec import nearest
 
 Shardings = jax.sharding.Sharding | Callable[[str, tuple[int, ...]], jax.sharding.Sharding]
@@ -62,23 +62,23 @@ def load(
     weights = _opened(path)
     if not weights.config:
         raise ValueError(f"there is no config.json beside {weights.path}, which describes its tensors")
-    family = family_of(weights.config)
+    family = find_family(weights.config)
     try:
         model = family.made(weights.config, weights.shapes, ignore)
     except ValueError as error:
         where = weights.path if weights.path.suffix == SUFFIX else weights.path.parent / "config.json"
         raise ValueError(f"{where}: {error}") from None
-    names = _names(family, weights)
-    model = family.of_file(model, names.keys())
-    dtype = jnp.dtype(_dtype(family, model, weights, names) if dtype is None else dtype)
+    tensors = weights.renamed(_names(family, weights))
+    model = family.of_file(model, tensors.keys())
+    dtype = jnp.dtype(_dtype(family, model, tensors) if dtype is None else dtype)
     model = model.with_fields(dtype=dtype, param_dtype=dtype, **overrides)
-    _drop_copies(family, model, weights, names)
-    _refuse_headless(family, model, names)
-    return model, _parameters(family, model, _Tensors(weights, names), sharding)
+    tensors = _without_copies(family, model, tensors)
+    _refuse_headless(family, model, tensors)
+    return model, _parameters(family, model, tensors, sharding)
 
 
-def _opened(path: str | Path) -> Weights:
-    return open_gguf(Path(path)) if Path(path).suffix == SUFFIX else Weights.of(path)
+def _opened(path: str | Path) -> WeightsFile:
+    return open_gguf(Path(path)) if Path(path).suffix == SUFFIX else WeightsFile.of(path)
 
 
 def configuration(path: str | Path) -> dict[str, Any]:
@@ -89,83 +89,45 @@ def configuration(path: str | Path) -> dict[str, Any]:
     return read_json((path if path.is_dir() else path.parent) / "config.json")
 
 
-def expected_params(model: Any) -> dict[str, Any]:
-    """Returns the shapes and types of a model's parameters, {"params": tree}."""
-    init = model.with_fields(context=None, implementation="dense").init
-    return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *model.example()))["params"]}
-
-
-def sizes_of(family: Family, model: Any) -> dict[str, int]:
-    """The sizes of letters in the entries' axes."""
-    return {"h": model.block.num_heads, "k": model.block.key_heads, "d": model.block.channels, **family.sizes(model)}
-
-
-class _Tensors(Mapping[str, np.ndarray]):
-    """Views of a file's tensors under the names of the entries."""
-
-    def __init__(self, weights: Weights, names: Mapping[str, str]):
-        self._weights, self._names = weights, names
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self._weights.mapped(self._names[name])
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._names
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-def _names(family: Family, weights: Weights) -> dict[str, str]:
+def _names(family: Family, weights: WeightsFile) -> dict[str, str]:
     """The family's names of tensors; the file may lack the prefix that all but a head's have."""
-    held = {_respelt(family, name): name for name in weights if not re.fullmatch(family.ignored, name)}
+    held = {maps.respelt(name, family.respelt): name for name in weights if not re.fullmatch(family.ignored, name)}
     lacks = not any(name.startswith(family.prefix) for name in held)
     return {name if not lacks or name == family.tied else family.prefix + name: held[name] for name in held}
-
-
-def _respelt(family: Family, name: str) -> str:
-    for old, new in family.respelt:
-        name = re.sub(old, new, name)
-    return name
 
 
 def _embedding(family: Family, model: Any) -> str:
     return next(entry.names[0] for entry in family.entries(model) if "token_embedding/embedding" in entry.paths)
 
 
-def _dtype(family: Family, model: Any, weights: Weights, names: Mapping[str, str]) -> Any:
+def _dtype(family: Family, model: Any, tensors: WeightsFile) -> Any:
     """Returns the type of the token embedding, which stands for all tensors; float32 where numbers are dequantised."""
-    if weights.path.suffix == SUFFIX:
+    if tensors.path.suffix == SUFFIX:
         return jnp.float32
     name = _embedding(family, model)
-    dtype = jnp.dtype(weights.mapped(names[name]).dtype if name in names else jnp.float32)
+    dtype = jnp.dtype(tensors[name].dtype if name in tensors else jnp.float32)
     if not jnp.issubdtype(dtype, jnp.floating):
-        raise ValueError(f"{names[name]} of the file is of {dtype}, which is not a type of weights; give dtype=...")
+        raise ValueError(f"{name} of the file is of {dtype}, which is not a type of weights; give dtype=...")
     return dtype
 
 
-def _drop_copies(family: Family, model: Any, weights: Weights, names: dict[str, str]) -> None:
-    """Drops the names of redundant tensors: a tied head, and the family's `copies`.
+def _without_copies(family: Family, model: Any, tensors: WeightsFile) -> WeightsFile:
+    """Leaves out redundant tensors: a tied head, and the family's `copies`.
 
     Raises:
       ValueError: a copy differs from its original.
     """
     copies = dict(family.copies) | ({family.tied: _embedding(family, model)} if model.tied_embedding else {})
+    copies = {copy: of for copy, of in copies.items() if copy in tensors and of in tensors}
     for copy, of in copies.items():
-        if copy not in names or of not in names:
-            continue
-        one, other = (weights.mapped(names[name]) for name in (copy, of))
-        if not _equal(one, other):
+        if not _equal(tensors[copy], tensors[of]):
             if copy != family.tied:
                 raise ValueError(f"{copy} and {of} are one tensor in this family, and differ in this file")
             raise ValueError(
                 f"config.json says that the head is the token embedding (tie_word_embeddings), but {copy} and {of} differ: "
                 "set tie_word_embeddings to false if the head is one of its own"
             )
-        del names[copy]
+    return tensors.renamed({name: name for name in tensors if name not in copies})
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:
@@ -175,29 +137,29 @@ def _equal(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.array_equal(one, other) or np.array_equal(one.view(np.uint8), other.view(np.uint8)))
 
 
-def _refuse_headless(family: Family, model: Any, names: Mapping[str, str]) -> None:
+def _refuse_headless(family: Family, model: Any, tensors: WeightsFile) -> None:
     """Raises for a file without a head whose configuration does not tie the head to the token embedding."""
     heads = [entry.names[0] for entry in family.entries(model) if entry.paths == ("head/kernel",)]
-    if heads and heads[0] not in names and _embedding(family, model) in names:
+    if heads and heads[0] not in tensors and _embedding(family, model) in tensors:
         raise ValueError(
             f"the file holds no head, {heads[0]}, which a model of this config.json has: set tie_word_embeddings to true "
             "there if the head is the token embedding, or if none is needed"
         )
 
 
-def _parameters(family: Family, model: Any, tensors: _Tensors, sharding: Shardings | None) -> dict[str, Any]:
+def _parameters(family: Family, model: Any, tensors: WeightsFile, sharding: Shardings | None) -> dict[str, Any]:
     expected = expected_params(model)
     leaves = paths_of(expected)
 
     def put(path: str, array: np.ndarray) -> jax.Array:
         # Copy: a parameter must not keep the file open. The device converts the type.
         if sharding is None:
-            made = jax.device_put(maps.copied([array]))
+            made = jax.device_put(maps.contiguous([array]))
         else:
             where = sharding if isinstance(sharding, jax.sharding.Sharding) else sharding(path, array.shape)
-            made = jax.make_array_from_callback(array.shape, where, lambda index: maps.copied([array[index]]))
+            made = jax.make_array_from_callback(array.shape, where, lambda index: maps.contiguous([array[index]]))
         return made.astype(leaves[path].dtype)
 
     shapes = {path: leaf.shape for path, leaf in leaves.items()}
-    found = maps.read(family.entries(model), tensors, shapes, sizes_of(family, model), put=put)
-    return jax.tree.unflatten(jax.tree.structure(expected), [found[path] for path in leaves])
+    found = maps.read_entries(family.entries(model), tensors, shapes, family.sizes_of(model), put=put)
+    return tree_of(expected, found)

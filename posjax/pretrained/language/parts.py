@@ -19,7 +19,7 @@ GATED = {
 ALL = ("query", "key", "value", "out")
 
 
-def biased(*projections: str) -> tuple[Any, Any]:
+def bias_switch(*projections: str) -> tuple[Any, Any]:
     """Returns `read` and `write` of a switch that gives these attention projections a bias."""
     return named({False: (), True: tuple(sorted(projections)), None: ()})
 

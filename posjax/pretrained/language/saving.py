@@ -9,11 +9,10 @@ import jax.numpy as jnp
 
 from posjax.files import replace_file
 from posjax.pretrained import entries as maps
-from posjax.pretrained.entries import paths_of
 from posjax.pretrained.files import write_shards
 from posjax.pretrained.language.families import FAMILIES
 from posjax.pretrained.language.family import Family
-from posjax.pretrained.language.loading import expected_params, sizes_of
+from posjax.pretrained.parameters import checked_paths
 from posjax.spec import nearest
 
 _SHARD_BYTES = 5 * 10**9
@@ -52,12 +51,11 @@ def save(
         raise ValueError(
             f"a language model is saved as a folder, with its config.json: give {str(path.with_suffix(''))!r}"
         )
-    flat = paths_of({"params": params["params"] if set(params) == {"params"} else params})
-    _check_params(model, flat)
+    flat = checked_paths(model, params)
     chosen, described = _described(model, family)
     described = _NO_TOKENS | described | {"dtype": jnp.dtype(model.block.param_dtype).name, **(config or {})}
     chosen.made(described)  # refuses keys that the family lacks
-    tensors = maps.write(chosen.entries(model), flat, sizes_of(chosen, model))
+    tensors = maps.write_entries(chosen.entries(model), flat, chosen.sizes_of(model))
     if tensors is None:
         raise ValueError(f"a {chosen.model_type!r} has no place for all parameters of this model")
     write_shards(path, tensors, shard_bytes)
@@ -85,11 +83,3 @@ def obstacles(model: Any, family: str | None = None) -> dict[str, list[str]]:
     chosen = [FAMILIES[family]] if family else [one for one in FAMILIES.values() if one.model is type(model)]
     against = {one.model_type: one.described(model)[1] for one in chosen or FAMILIES.values()}
     return dict(sorted(against.items(), key=lambda item: len(item[1])))
-
-
-def _check_params(model: Any, flat: Mapping[str, Any]) -> None:
-    expected = {path: tuple(leaf.shape) for path, leaf in paths_of(expected_params(model)).items()}
-    given = {path: tuple(leaf.shape) for path, leaf in flat.items()}
-    if wrong := sorted(path for path in expected.keys() | given.keys() if expected.get(path) != given.get(path)):
-        path = wrong[0]
-        raise ValueError(f"{path} is {given.get(path)} in the parameters and {expected.get(path)} in the model")

@@ -1,6 +1,6 @@
 """T5: an encoder and a decoder with unscaled logits; the layers of each stack share a table of biases."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from posjax.encoding import Encoding
@@ -8,7 +8,7 @@ from posjax.encodings.bias import T5 as Bias
 from posjax.hf import from_hf
 from posjax.models.block import GATED
 from posjax.models.encoder_decoder import EncoderDecoder
-from posjax.pretrained.entries import Entry, dense, layered, norm
+from posjax.pretrained.entries import Entry, layered, norm, torch_linear
 from posjax.pretrained.language.family import Config, Family, Key, named
 from posjax.pretrained.language.parts import embedding, head, projections
 from posjax.spec import parse_layers
@@ -26,7 +26,7 @@ def _stack(name: str, depth: int, model: EncoderDecoder) -> list[Entry]:
         *norm(f"{at}{last}.layer_norm", f"{block}mlp_norm", bias=False),
     ]
     for ours, theirs in {**of_mlp, "down": "wo"}.items():
-        layer += dense(f"{at}{last}.DenseReluDense.{theirs}", f"{block}mlp/{ours}", bias=False)
+        layer += torch_linear(f"{at}{last}.DenseReluDense.{theirs}", f"{block}mlp/{ours}", bias=False)
     if name == "decoder":
         layer += norm(f"{at}1.layer_norm", f"{block}cross_norm", bias=False)
         layer += [
@@ -82,10 +82,6 @@ def _written_biases(layers: Sequence[Encoding], model: EncoderDecoder) -> dict[s
     return {"relative_attention_num_buckets": one.num_buckets, "relative_attention_max_distance": one.max_distance}
 
 
-def _is_tied(model: EncoderDecoder, names: Collection[str]) -> bool:
-    return "lm_head.weight" not in names
-
-
 T5 = Family(
     "t5",
     "T5ForConditionalGeneration",
@@ -104,7 +100,7 @@ T5 = Family(
     derived=_derived,
     written_derived=_written_derived,
     derived_keys=frozenset({"tie_word_embeddings", "scale_decoder_outputs", "is_gated_act", "dense_act_fn"}),
-    entries=_entries,
+    lines=_entries,
     encoding=lambda config: (from_hf(config, decoder=False),),
     written_encoding=_written_biases,
     encoding_keys=frozenset({"relative_attention_num_buckets", "relative_attention_max_distance"}),
@@ -113,7 +109,7 @@ T5 = Family(
     prefix="",
     ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
     copies={f"{name}.embed_tokens.weight": "shared.weight" for name in ("encoder", "decoder")},
-    told={"tied_embedding": _is_tied},
+    told={"tied_embedding": lambda model, names: "lm_head.weight" not in names},
     model=EncoderDecoder,
 )
 

@@ -12,7 +12,7 @@ from typing import Any
 from posjax.models.vit import ViT
 from posjax.pretrained.entries import Entry, heads, layered
 from posjax.pretrained.vision.origin import (
-    Asked,
+    Hints,
     Origin,
     Shapes,
     count,
@@ -40,13 +40,7 @@ _PREFIX = {"cls": "cls"}
 _LETTERS = "a b c d"  # letters for axes that are the same on both sides
 
 
-def _renamed(name: str) -> str:
-    for old, new in _RENAMES:
-        name = re.sub(old, new, name)
-    return name
-
-
-def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
+def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str, Any]:
     scanned = f"{_SCAN}LayerNorm_0/scale" in shapes
     first = _SCAN if scanned else _BLOCK.format(l=0)
     query = shapes[f"{first}MultiHeadDotProductAttention_0/query/kernel"]
@@ -62,7 +56,7 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
         pre_logits=shapes["pre_logits/bias"][0] if "pre_logits/bias" in shapes else None,
         mlp="gelu",
         norm_epsilon=1e-6,
-        **prefix_fields(tokens, asked.pooling or ("map" if has_map else "cls" if has_cls else "mean")),
+        **prefix_fields(tokens, hints.pooling or ("map" if has_map else "cls" if has_cls else "mean")),
     )
     if "conv_root/kernel" in shapes:
         stages = range(1, 1 + count(shapes, "block{}/unit1/conv1/kernel", 1))
@@ -70,9 +64,9 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
         fields["resnet_width"] = shapes["conv_root/kernel"][-1]
     cell = fields["patch_size"] * shrinks(fields.get("resnet"))
     if "pos_embedding" not in shapes:  # big_vision's sincos2d learns nothing
-        size = asked.image_size or (14 * cell, 14 * cell)
-        return {**fields, "encoding": asked.encoding or "sincos2d_big_vision", "image_size": size}
-    rows, columns = table_grid(shapes["pos_embedding"][-2], [0, *tokens.values()], asked.grid)
+        size = hints.image_size or (14 * cell, 14 * cell)
+        return {**fields, "encoding": hints.encoding or "sincos2d_big_vision", "image_size": size}
+    rows, columns = table_grid(shapes["pos_embedding"][-2], [0, *tokens.values()], hints.grid)
     return {**fields, "encoding": "learned", "image_size": (rows * cell, columns * cell)}
 
 
@@ -146,7 +140,7 @@ def _letters(name: str, shapes: Shapes) -> str:
 GOOGLE = Origin(
     "google",
     ("embedding/kernel",),
-    _renamed,
+    _RENAMES,
     _fields,
     _entries,
     r"opt/.*|txt/.*|t|b",  # the optimiser's state; SigLIP's text tower, temperature and bias

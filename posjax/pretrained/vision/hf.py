@@ -5,17 +5,16 @@ made one before the map: `layer.{l}.attention.{query,key,value,out}`, `layer.{l}
 https://github.com/huggingface/transformers, models/{vit,deit,dinov2,dinov2_with_registers,dinov3_vit}.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from posjax.encodings.rotary_grid import DinoV3
 from posjax.models.vit import ViT
-from posjax.pretrained.entries import Entry, dense, heads, layered, norm
+from posjax.pretrained.entries import Entry, heads, layered, norm, torch_linear
 from posjax.pretrained.vision.origin import (
     IMAGENET_MEAN,
     IMAGENET_STD,
-    Asked,
+    Hints,
     Origin,
     Shapes,
     count,
@@ -56,13 +55,7 @@ _ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "
 _EPSILONS = {"dinov2": 1e-6, "dinov3": 1e-5, "vit": 1e-12}
 
 
-def _renamed(name: str) -> str:
-    for old, new in _RENAMES:
-        name = re.sub(old, new, name)
-    return name
-
-
-def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
+def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str, Any]:
     kernel = shapes[f"{_PATCHES}.weight"]
     width, depth = kernel[0], count(shapes, "layer.{}.norm1.weight")
     tokens = {token: shapes[name][1] for token, name in _PREFIX.items() if name in shapes}
@@ -70,7 +63,8 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
         tokens["registers"] = tokens.pop("distillation")  # never read
     packed, gated = "layer.0.mlp.weights_in.weight" in shapes, "layer.0.mlp.gate_proj.weight" in shapes
     mlp = _gate(config, packed) if packed or gated else _activation(config)
-    _refuse_pooler(shapes, config)
+    if "pooler.dense.bias" in shapes and (act := config.get("pooler_act") or "tanh") != "tanh":
+        raise ValueError(f"the configuration's pooler_act is {act!r}: only 'tanh' is known here")
     classifier = shapes.get("classifier.weight", (0, width))
     default = "cls_mean" if classifier[1] == 2 * width else "cls"
     epsilon = _EPSILONS[
@@ -81,28 +75,28 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str
         patch_size=square_patch(kernel[2:], f"{_PATCHES}.weight"),
         width=width,
         depth=depth,
-        num_heads=split_heads(width, depth, asked, config.get("num_attention_heads"), wide=not gated or width != 1280),
+        num_heads=split_heads(width, depth, hints, config.get("num_attention_heads"), wide=not gated or width != 1280),
         mlp_dim=shapes["layer.0.mlp.fc2.weight"][1],
         mlp=mlp,
         mlp_bias="layer.0.mlp.fc2.bias" in shapes,
         layer_scale=1e-5 if "layer.0.layer_scale1.lambda1" in shapes else None,
         pre_logits=shapes["pooler.dense.bias"][0] if "pooler.dense.bias" in shapes else None,
         norm_epsilon=config.get("layer_norm_eps", epsilon),
-        **prefix_fields(tokens, asked.pooling or default),
+        **prefix_fields(tokens, hints.pooling or default),
     )
     patch, size = fields["patch_size"], config.get("image_size")
     size = (size, size) if isinstance(size, int) else size and tuple(size)
     if _TABLE not in shapes:
         return {
             **fields,
-            "encoding": asked.encoding or _dinov3(config),
-            "image_size": asked.image_size or size or (224, 224),
+            "encoding": hints.encoding or _dinov3(config),
+            "image_size": hints.image_size or size or (224, 224),
         }
     rows = {
         token: n for token, n in tokens.items() if token != "registers" or "embeddings.distillation_token" in shapes
     }
     hint = size and (size[0] // patch, size[1] // patch)
-    grid = table_grid(shapes[_TABLE][1], [sum(rows.values())], asked.grid, hint)
+    grid = table_grid(shapes[_TABLE][1], [sum(rows.values())], hints.grid, hint)
     return {**fields, "encoding": "learned", "image_size": (grid[0] * patch, grid[1] * patch)}
 
 
@@ -112,12 +106,6 @@ def _gate(config: Mapping[str, Any], packed: bool) -> str:
     if not packed and act != "silu":
         raise ValueError(f"the configuration's gated MLP has hidden_act {act!r}: only 'silu' is known here")
     return "swiglu"
-
-
-def _refuse_pooler(shapes: Shapes, config: Mapping[str, Any]) -> None:
-    act = config.get("pooler_act") or "tanh"
-    if "pooler.dense.bias" in shapes and act != "tanh":
-        raise ValueError(f"the configuration's pooler_act is {act!r}: only 'tanh' is known here")
 
 
 def _activation(config: Mapping[str, Any]) -> str:
@@ -144,9 +132,9 @@ def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
         *prefix_entries(model, _PREFIX, shapes),
         *(table_entry(_TABLE, model, shapes) if _TABLE in shapes else []),
         *norm("norm", "trunk/norm"),
-        *dense("pooler.dense", "pre_logits"),
-        *dense("classifier", "head"),
-        *dense("distillation_classifier", "head_distillation"),
+        *torch_linear("pooler.dense", "pre_logits"),
+        *torch_linear("classifier", "head"),
+        *torch_linear("distillation_classifier", "head_distillation"),
         *layered(_block(), model.depth),
     ]
 
@@ -164,41 +152,23 @@ def _block() -> Iterator[Entry]:
     )  # DINOv3's keys have no bias
     yield Entry(f"{block}attention.out.weight", f"{attention}out/kernel", "m (h d) -> h d m")
     yield Entry(f"{block}attention.out.bias", f"{attention}out/bias", "m -> m", optional=True)
-    yield from dense(f"{block}mlp.fc1", f"{mlp}up")
-    yield from dense(f"{block}mlp.gate_proj", f"{mlp}gate")
+    yield from torch_linear(f"{block}mlp.fc1", f"{mlp}up")
+    yield from torch_linear(f"{block}mlp.gate_proj", f"{mlp}gate")
     packed = (f"{mlp}gate", f"{mlp}up")  # layout of a saved Dinov2 with SwiGLU
     yield Entry(f"{block}mlp.weights_in.weight", tuple(f"{part}/kernel" for part in packed), "(s o) i -> i o")
     yield Entry(f"{block}mlp.weights_in.bias", tuple(f"{part}/bias" for part in packed), "(s o) -> o")
-    yield from dense(f"{block}mlp.fc2", f"{mlp}down")
+    yield from torch_linear(f"{block}mlp.fc2", f"{mlp}down")
 
 
-_PARTS = dict(renamed=_renamed, fields=_fields, entries=_entries, ignored=r"embeddings\.mask_token")
-_IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
-_TABLE_AND_REGISTERS = (_TABLE, "embeddings.register_tokens")
-HF = [  # each by its telltale names; all share one map. Only the DINOv2 with registers antialiases.
-    Origin(
-        "transformers dinov2_with_registers",
-        _TABLE_AND_REGISTERS,
-        **_PARTS,
-        method="torch_bicubic_antialias",
-        scaling=_IMAGENET,
-    ),
-    Origin(
-        "transformers dinov2",
-        (_TABLE, "layer.0.layer_scale1.lambda1"),
-        **_PARTS,
-        method="torch_bicubic",
-        scaling=_IMAGENET,
-    ),
-    Origin(
-        "transformers dinov3_vit",
-        ("layer.0.layer_scale1.lambda1",),
-        **_PARTS,
-        method="torch_bicubic",
-        scaling=_IMAGENET,
-    ),
-    Origin(
-        "transformers deit", ("embeddings.distillation_token",), **_PARTS, method="torch_bicubic", scaling=_IMAGENET
-    ),
-    Origin("transformers vit", (_TABLE,), **_PARTS, method="torch_bicubic"),
+_FAMILY = dict(
+    renames=_RENAMES, fields=_fields, entries=_entries, ignored=r"embeddings\.mask_token", method="torch_bicubic"
+)
+_PARTS = _FAMILY | dict(scaling=(IMAGENET_MEAN, IMAGENET_STD))
+_ANTIALIASED = _PARTS | dict(method="torch_bicubic_antialias")
+HF = [  # each by its telltale names; all share one map
+    Origin("transformers dinov2_with_registers", (_TABLE, "embeddings.register_tokens"), **_ANTIALIASED),
+    Origin("transformers dinov2", (_TABLE, "layer.0.layer_scale1.lambda1"), **_PARTS),
+    Origin("transformers dinov3_vit", ("layer.0.layer_scale1.lambda1",), **_PARTS),
+    Origin("transformers deit", ("embeddings.distillation_token",), **_PARTS),
+    Origin("transformers vit", (_TABLE,), **_FAMILY),
 ]

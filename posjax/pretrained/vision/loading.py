@@ -1,6 +1,5 @@
 """Loads a vision model and its parameters from a file."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,41 +8,28 @@ import jax
 import numpy as np
 
 from posjax.checks import AMOUNT, FLAG, GROUP, NUMBER, POSITIVE, SIZE, TEXT, Kind, check, either, maybe, several
-from posjax.models.block import BLOCK_FIELDS
 from posjax.models.resizing import resize_params
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
-from posjax.pretrained.fields import check_fields
-from posjax.pretrained.files import Weights
+from posjax.pretrained.fields import SIDE, check_fields
+from posjax.pretrained.files import WeightsFile
+from posjax.pretrained.parameters import expected_params, paths_of, tree_of
 from posjax.pretrained.vision.google import GOOGLE
 from posjax.pretrained.vision.hf import HF
-from posjax.pretrained.vision.origin import PREFIX, Asked, Origin, Shapes, prefix_entries, prefix_fields
-from posjax.pretrained.vision.saving import METADATA, OWN, expected_params, model_of, paths_of
+from posjax.pretrained.vision.origin import PREFIX, Hints, Origin, Shapes, prefix_entries, prefix_fields
+from posjax.pretrained.vision.saving import METADATA, OWN, read_header
 from posjax.pretrained.vision.timm import TIMM
 from posjax.spec import nearest, parse_layers
 
 ORIGINS = [GOOGLE, *HF, *TIMM]
 # Fields that a caller may set; the sizes come from the file.
-_FREE = {
-    "dtype",
-    "attention_dtype",
-    "param_dtype",
-    "implementation",
-    "context",
-    "dropout",
-    "drop_path",
-    "patch_dropout",
-}
-_FREE |= {"norm_epsilon", "mlp", "pooling", "encoding", "pre_logits"}
-
-
+_FREE = {"dtype", "attention_dtype", "param_dtype", "implementation", "context", "norm_epsilon", "mlp", "pooling"}
+_FREE |= {"dropout", "drop_path", "patch_dropout", "encoding", "pre_logits"}
 # {tensor that reads the image: its axis of channels}; a stem comes before the patches cut from its map.
 _CHANNELS = {
-    **{
-        f"{part}.weight": 1
-        for part in ("patch_embed.backbone.conv", "patch_embed.backbone.stem.conv", "patch_embed.proj")
-    },
-    **{"conv_root/kernel": 2, "embedding/kernel": 2, "embeddings.patch_embeddings.weight": 1},
+    **{"patch_embed.backbone.conv.weight": 1, "patch_embed.backbone.stem.conv.weight": 1},
+    **{"patch_embed.proj.weight": 1, "conv_root/kernel": 2, "embedding/kernel": 2},
+    "embeddings.patch_embeddings.weight": 1,
     **{"resnet.conv_root.kernel": 2, "patches_to_tokens.kernel": 2},
 }
 
@@ -63,7 +49,7 @@ class Info(NamedTuple):
     labels: tuple[str, ...] | None
 
 
-class Source(NamedTuple):
+class FileOfViT(NamedTuple):
     """A file as its family's code reads it."""
 
     origin: str
@@ -132,10 +118,11 @@ def load(
     if image_size is not None:
         image_size = (image_size, image_size) if isinstance(image_size, int) else tuple(image_size)
     _check_overrides(overrides)
-    weights = Weights.of(path)
-    source = source_of(weights, Asked(grid, num_heads, overrides.get("pooling"), overrides.get("encoding"), image_size))
-    tensors = {name: weights[theirs] for name, theirs in source.names.items()}
-    params, expected = parameters(source, tensors)
+    weights = WeightsFile.of(path)
+    source = describe_file(
+        weights, Hints(grid, num_heads, overrides.get("pooling"), overrides.get("encoding"), image_size)
+    )
+    params, expected = parameters(source, weights.renamed(source.names))
     model, params = _changed(source.model, params, expected, num_classes, overrides)
     if image_size is not None and image_size != model.image_size:
         model, resized = resize_params(model, params, image_size, method or source.method)
@@ -148,8 +135,8 @@ def info(
 ) -> Info:
     """Returns the model that `load` would load, with the same `overrides`, and its scaling of pixels; reads no weights."""
     _check_overrides(overrides)
-    weights = Weights.of(path)
-    source = source_of(weights, Asked(grid, num_heads, overrides.get("pooling"), overrides.get("encoding")))
+    weights = WeightsFile.of(path)
+    source = describe_file(weights, Hints(grid, num_heads, overrides.get("pooling"), overrides.get("encoding")))
     told = weights.config.get("pretrained_cfg") or {}
     beside = weights.preprocessor
     check(f"{weights.path.parent / 'preprocessor_config.json'}", beside, _SCALING)
@@ -161,28 +148,27 @@ def info(
     return Info(source.origin, source.model.with_fields(**overrides), tuple(mean), tuple(std), source.method, labels)
 
 
-def source_of(weights: Weights, asked: Asked) -> Source:
+def describe_file(weights: WeightsFile, hints: Hints) -> FileOfViT:
     """The origin of a file and its reader."""
     held = {name: shape for name, shape in weights.shapes.items() if 0 not in shape}  # no registers: a [1, 0, M]
     if METADATA in weights.metadata:
-        return _own_source(weights, held, asked)
+        return _describe_own(weights, held, hints)
     origin, names = _recognised(weights.path, held)
     shapes = _Shapes({name: _Shape(held[theirs]) for name, theirs in names.items()})
     _check_configuration(weights)
-    fields = origin.fields(shapes, weights.config, asked)
+    fields = origin.fields(shapes, weights.config, hints)
     check_fields(str(weights.path), {**fields, "encoding": str(fields["encoding"])})  # sizes are the tensors' own
-    if asked.encoding is not None and fields["encoding"] != asked.encoding:
+    if hints.encoding is not None and fields["encoding"] != hints.encoding:
         raise ValueError(
-            f"the file has a position table, so its encoding is 'learned', perhaps with others added, not {asked.encoding}"
+            f"the file has a position table, so its encoding is 'learned', perhaps with others added, not {hints.encoding}"
         )
     model = ViT.from_config(fields)
-    return Source(
+    return FileOfViT(
         origin.name, model, origin.entries(model, shapes), names, origin.ignored, origin.method, origin.scaling
     )
 
 
-_SIDE = Kind("a side from 1 to 16,384 pixels", lambda value: SIZE.holds(value) and value <= 2**14)
-_SIZE = maybe(either(_SIDE, several(_SIDE, 2, 3)))  # timm has channels before it
+_SIZE = maybe(either(SIDE, several(SIDE, 2, 3)))  # timm has channels before it
 _SCALE = maybe(several(NUMBER, 1, 4))
 _SCALING = dict.fromkeys(("mean", "std", "image_mean", "image_std"), _SCALE)
 # The keys that are read of configurations of vision models.
@@ -206,21 +192,21 @@ _CONFIGURATION = {
 _ARGUMENTS = {"img_size": _SIZE, "num_heads": maybe(SIZE), "act_layer": maybe(TEXT), "pool_include_prefix": maybe(FLAG)}
 
 
-def _check_configuration(weights: Weights) -> None:
+def _check_configuration(weights: WeightsFile) -> None:
     where, config = str(weights.path.parent / "config.json"), weights.config
     check(where, config, _CONFIGURATION)
     check(f"{where}, model_args", config.get("model_args") or {}, _ARGUMENTS)
     check(f"{where}, pretrained_cfg", config.get("pretrained_cfg") or {}, {"input_size": _SIZE, **_SCALING})
 
 
-def _own_source(weights: Weights, held: Shapes, asked: Asked) -> Source:
-    model, names, scaling = model_of(weights.metadata[METADATA], held)
-    _refuse_contradiction("encoding", asked.encoding, model.encoding, parse_layers)
-    _refuse_contradiction("num_heads", asked.num_heads, model.block.num_heads)
-    _refuse_contradiction("grid", asked.grid, model.patches(*model.image_size))
-    if asked.pooling is not None:
+def _describe_own(weights: WeightsFile, held: Shapes, hints: Hints) -> FileOfViT:
+    model, names, scaling = read_header(weights.metadata[METADATA], held)
+    _refuse_contradiction("encoding", hints.encoding, model.encoding, parse_layers)
+    _refuse_contradiction("num_heads", hints.num_heads, model.block.num_heads)
+    _refuse_contradiction("grid", hints.grid, model.patches(*model.image_size))
+    if hints.pooling is not None:
         counts = dict(cls=int(model.has_cls), distillation=int(model.distillation_token), registers=model.num_registers)
-        model = model.with_fields(**prefix_fields(counts, asked.pooling))
+        model = model.with_fields(**prefix_fields(counts, hints.pooling))
     if names == OWN:
         letters = {name: " ".join("abcdefgh"[: len(shape)]) for name, shape in held.items() if name not in PREFIX}
         entries = [maps.Entry(n, n.replace(".", "/"), f"{axes} -> {axes}") for n, axes in letters.items()]
@@ -228,13 +214,13 @@ def _own_source(weights: Weights, held: Shapes, asked: Asked) -> Source:
     else:
         entries = TIMM[-1].entries(model, held)
     origin = f"posjax ({names} names)"
-    return Source(origin, model, entries, {n: n for n in held}, r"(?!)", "torch_bicubic", scaling)
+    return FileOfViT(origin, model, entries, {n: n for n in held}, r"(?!)", "torch_bicubic", scaling)
 
 
-def _refuse_contradiction(name: str, asked: Any, told: Any, read: Callable[[Any], Any] = lambda value: value) -> None:
-    if asked is not None and read(asked) != read(told):
+def _refuse_contradiction(name: str, given: Any, told: Any, read: Callable[[Any], Any] = lambda value: value) -> None:
+    if given is not None and read(given) != read(told):
         raise ValueError(
-            f"{name} is {told} by the file's own header, not {asked}: leave it out; another encoding takes over what a model "
+            f"{name} is {told} by the file's own header, not {given}: leave it out; another encoding takes over what a model "
             "learned by posjax.models.replacing.with_encoding"
         )
 
@@ -244,7 +230,7 @@ def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:
     for origin in ORIGINS:
         names: dict[str, str] = {}
         for name in held:
-            if (new := origin.renamed(name)) in names:
+            if (new := maps.respelt(name, origin.renames)) in names:
                 raise ValueError(f"{path} holds both {names[new]} and {name}, two spellings of one tensor")
             names[new] = name
         if set(origin.telltale) <= names.keys():
@@ -254,16 +240,16 @@ def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:
     raise ValueError(f"{path} holds {some}, ...: names of no known family. Known, by what tells them: {known}")
 
 
-def parameters(source: Source, tensors: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
+def parameters(source: FileOfViT, tensors: Mapping[str, np.ndarray]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the file's {"params": tree}, in the types of its tensors, and the shapes and types that the model expects."""
     expected = expected_params(source.model, _channels_of(tensors))
     paths = paths_of(expected)
     shapes = {path: leaf.shape for path, leaf in paths.items()}
     unread = r"(head|head_distillation|pooled_norm|pre_logits|map)/.*" if source.model.pooling == "none" else r"(?!)"
-    found = maps.read(
+    found = maps.read_entries(
         source.entries, tensors, shapes, {"h": source.model.block.num_heads}, ignored=source.ignored, unread=unread
     )
-    return jax.tree.unflatten(jax.tree.structure(expected), [found[path] for path in paths]), expected
+    return tree_of(expected, found), expected
 
 
 def _channels_of(tensors: Mapping[str, np.ndarray]) -> int:
@@ -275,7 +261,7 @@ def _channels_of(tensors: Mapping[str, np.ndarray]) -> int:
 
 
 def _check_overrides(overrides: Mapping[str, Any]) -> None:
-    fields = {*(field.name for field in dataclasses.fields(ViT)), *BLOCK_FIELDS} - {"block", "parent", "name"}
+    fields = ViT(num_classes=0).fields
     for name in overrides:
         if name not in fields:
             raise ValueError(f"a ViT has no field {name!r}; {nearest(name, sorted(_FREE))}")
@@ -299,9 +285,8 @@ def _changed(model: ViT, params, expected, num_classes: int | None, overrides: M
     )
     kept = paths_of(params)
     expected = expected if changed == model else expected_params(changed, image_channels(params["params"]))
-    leaves = []
     for path, leaf in paths_of(expected).items():
         if path not in kept or kept[path].shape != leaf.shape:
             raise ValueError(f"the file has no parameters for {path}, which {', '.join(overrides)} asks for")
-        leaves.append(np.asarray(kept[path], dtype=leaf.dtype, order="C"))
-    return changed, jax.tree.unflatten(jax.tree.structure(expected), leaves)
+        kept[path] = np.array(kept[path], dtype=leaf.dtype, order="C")  # no view of the file
+    return changed, tree_of(expected, kept)

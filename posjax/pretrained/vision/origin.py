@@ -20,7 +20,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 _HEADS = {(1152, 27): 16, (1280, 32): 16, (1408, 40): 16, (1664, 48): 16, (4096, 40): 32}
 
 
-class Asked(NamedTuple):
+class Hints(NamedTuple):
     """The caller's additions to a file's description."""
 
     grid: tuple[int, int] | None = None
@@ -34,8 +34,8 @@ class Origin(NamedTuple):
     """A family of files.
 
     Args:
-      telltale: names, as `renamed`, that its files hold and files of families further down the list do not.
-      renamed: the name of a tensor with the spellings of its versions made one.
+      telltale: names, after `renames`, that its files hold and files of families further down the list do not.
+      renames: (regular expression, its replacement) for names of tensors, by which the spellings of its versions become one.
       fields: the arguments of the ViT that a file holds, from the shapes of its tensors and its config.json.
       entries: the map to the parameters of that ViT; without shapes, the tensors to write.
       ignored: regular expression of names that a classification model does not use.
@@ -45,8 +45,8 @@ class Origin(NamedTuple):
 
     name: str
     telltale: tuple[str, ...]
-    renamed: Callable[[str], str]
-    fields: Callable[[Shapes, Mapping[str, Any], Asked], dict[str, Any]]
+    renames: Sequence[tuple[str, str]]
+    fields: Callable[[Shapes, Mapping[str, Any], Hints], dict[str, Any]]
     entries: Callable[[ViT, Shapes], list[Entry]]
     ignored: str
     method: str
@@ -125,10 +125,10 @@ def table_entry(name: str, model: ViT, shapes: Shapes) -> list[Entry]:
     return [Entry(name, ours, "1 t m -> t m", without=(rows, total - rows)) for rows in dict.fromkeys(present)]
 
 
-def split_heads(width: int, depth: int, asked: Asked, config_heads: int | None, wide: bool = True) -> int:
+def split_heads(width: int, depth: int, hints: Hints, config_heads: int | None, wide: bool = True) -> int:
     """Returns the number of heads, which matrices do not show: 64 channels a head but for a few known models."""
-    heads = asked.num_heads or config_heads or (_HEADS.get((width, depth)) if wide else None) or width // 64
-    if not heads or width % heads or (heads == width // 64 and width % 64 and not (asked.num_heads or config_heads)):
+    heads = hints.num_heads or config_heads or (_HEADS.get((width, depth)) if wide else None) or width // 64
+    if not heads or width % heads or (heads == width // 64 and width % 64 and not (hints.num_heads or config_heads)):
         raise ValueError(
             f"a width of {width} does not divide into {heads or 'heads of 64'}; the file does not tell its heads: give "
             "num_heads=..."

@@ -1,24 +1,22 @@
 """Saves a vision model and its parameters in a file that `load` reads, and timm too if it has the model."""
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from posjax.checks import GROUP, NUMBER, Kind, check, maybe, several
 from posjax.encodings.rotary_grid import DinoV3
 from posjax.encodings.tables import Learned
-from posjax.models.block import BLOCK_FIELDS, BlockConfig
+from posjax.models.block import BlockConfig
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
-from posjax.pretrained.entries import paths_of
-from posjax.pretrained.fields import check_fields
+from posjax.pretrained.fields import check_fields, json_fields
 from posjax.pretrained.files import write_safetensors
+from posjax.pretrained.parameters import checked_paths
 from posjax.pretrained.vision.origin import HALF
 from posjax.pretrained.vision.timm import TIMM
 from posjax.spec import parse_layers
@@ -28,7 +26,6 @@ OWN, _TIMM = "posjax", "timm"  # spellings of names
 _TYPES = {"dtype", "attention_dtype", "param_dtype"}
 _AS_TIMM = ("attention_bias", "head_dim", "logit_scale", "mlp_clip", "norm", "norm_bias", "norm_offset", "num_experts")
 _AS_TIMM += ("latent", "placement", "qk_norm", "qkv_clip", "softcap")
-_TRAINING = {"parent", "name", "context"}  # state of the moment, not part of the model
 
 
 def save(
@@ -56,9 +53,12 @@ def save(
       ValueError: the suffix is not .safetensors, or the parameters are not the model's.
     """
     tree = params["params"] if set(params) == {"params"} else params
-    flat = {path: np.asarray(leaf) for path, leaf in paths_of({"params": tree}).items()}
-    _check_params(model, flat, image_channels(tree))
-    written = maps.write(TIMM[-1].entries(model, {}), flat, {"h": model.block.num_heads}) if _timm_has(model) else None
+    flat = {path: np.asarray(leaf) for path, leaf in checked_paths(model, tree, image_channels(tree)).items()}
+    written = (
+        maps.write_entries(TIMM[-1].entries(model, {}), flat, {"h": model.block.num_heads})
+        if _timm_has(model)
+        else None
+    )
     names = OWN if written is None else _TIMM
     tensors = dict(written or ())
     if written is None:
@@ -66,11 +66,13 @@ def save(
     scaling = {
         name: [float(v) for v in values] for name, values in (("mean", mean), ("std", std)) if values is not None
     }
-    spec = json.dumps({"names": names, "model": _fields(model), **scaling})
+    encodings = [str(encoding) for encoding in parse_layers(model.encoding)]
+    fields = json_fields(model) | {"encoding": encodings[0] if len(encodings) == 1 else encodings}
+    spec = json.dumps({"names": names, "model": fields, **scaling})
     write_safetensors(path, tensors, {METADATA: spec, "format": "pt"})
 
 
-def model_of(text: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[ViT, str, tuple[tuple[float, ...], ...]]:
+def read_header(text: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[ViT, str, tuple[tuple[float, ...], ...]]:
     """Returns the model that a header describes, the spelling of its names, and (mean, std) of its pixels.
 
     Raises:
@@ -86,8 +88,7 @@ def model_of(text: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[ViT, str
     if not GROUP.holds(spec) or not {"names", "model"} <= spec.keys():
         raise ValueError(f"{where} lacks names or model: save the file again")
     check(where, spec, kinds)
-    known = {field.name for field in dataclasses.fields(ViT)} | set(BLOCK_FIELDS)
-    known -= {"block", *_TRAINING}
+    known = ViT(num_classes=0).fields.keys() - {"context"}  # state of the moment, not part of the model
     if strange := sorted(spec["model"].keys() - known):
         raise ValueError(f"{where} has a model with {strange[0]!r}, which a ViT has not: a newer posjax wrote it")
     if "num_classes" not in spec["model"]:
@@ -97,14 +98,6 @@ def model_of(text: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[ViT, str
     fields |= {key: jnp.dtype(fields[key]) for key in _TYPES if fields.get(key) is not None}
     scaling = tuple(tuple(spec.get(name) or HALF) for name in ("mean", "std"))
     return ViT.from_config(fields), spec["names"], scaling
-
-
-def _fields(model: ViT) -> dict[str, Any]:
-    fields = {name: value for name, value in model.fields.items() if name not in _TRAINING}
-    fields |= {key: jnp.dtype(fields[key]).name for key in _TYPES if fields[key] is not None}
-    fields["latent"] = None if model.block.latent is None else str(model.block.latent)
-    encodings = [str(encoding) for encoding in parse_layers(model.encoding)]
-    return fields | {"encoding": encodings[0] if len(encodings) == 1 else encodings}
 
 
 def _timm_has(model: ViT) -> bool:
@@ -117,18 +110,3 @@ def _timm_has(model: ViT) -> bool:
         and model.block.mlp_bias in (True, None if model.block.mlp != "swiglu" else True)
         and all(getattr(model.block, name) == getattr(BlockConfig, name) for name in _AS_TIMM)
     )
-
-
-def expected_params(model: ViT, channels: int) -> dict[str, Any]:
-    """Returns the shapes and types of a model's parameters, {"params": tree}."""
-    init = model.with_fields(context=None, implementation="dense").init
-    return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *model.example(channels)))["params"]}
-
-
-def _check_params(model: ViT, flat: Mapping[str, np.ndarray], channels: int) -> None:
-    expected = paths_of(expected_params(model, channels))
-    shapes = {path: tuple(leaf.shape) for path, leaf in expected.items()}
-    given = {path: leaf.shape for path, leaf in flat.items()}
-    if wrong := sorted(path for path in shapes.keys() | given.keys() if shapes.get(path) != given.get(path)):
-        path = wrong[0]
-        raise ValueError(f"{path} is {given.get(path)} in the parameters and {shapes.get(path)} in the model")

@@ -11,11 +11,11 @@ from typing import Any
 from posjax.encodings.tables import Learned
 from posjax.models.pooling import POOLINGS
 from posjax.models.vit import ViT
-from posjax.pretrained.entries import Entry, dense, heads, layered, norm
+from posjax.pretrained.entries import Entry, heads, layered, norm, torch_linear
 from posjax.pretrained.vision.origin import (
     IMAGENET_MEAN,
     IMAGENET_STD,
-    Asked,
+    Hints,
     Origin,
     Shapes,
     count,
@@ -42,57 +42,48 @@ _EVA = "axial_rope(base=10000, layout='interleaved')"
 _ROPE = "axial_rope(indexing='xy', layout='interleaved')"
 _POOLINGS = {"token": "cls", "avg": "mean", "map": "map"}
 _STEM = "patch_embed.backbone."
-_IGNORED = "mask_token|rope_embed.periods"
 
 
-def _renamed(name: str) -> str:
-    for old, new in _RENAMES:
-        name = re.sub(old, new, name)
-    return name
-
-
-def _fields(shapes: Shapes, config: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
-    kernel, up = shapes["patch_embed.proj.weight"], _hidden(shapes)
+def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str, Any]:
+    kernel, gated = shapes["patch_embed.proj.weight"], "blocks.0.mlp.fc1_g.weight" in shapes
+    up = shapes["blocks.0.mlp.fc1_g.weight" if gated else "blocks.0.mlp.fc1.weight"][0]
     tokens = {token: shapes[name][1] for token, name in _PREFIX.items() if name in shapes}
     if "head_dist.weight" not in shapes and "distillation" in tokens:
         tokens["registers"] = tokens.get("registers", 0) + tokens.pop("distillation")  # never read
     options = config.get("model_args") or {}
     width, depth = kernel[0], count(shapes, "blocks.{}.norm1.weight")
-    is_eva, gated = "blocks.0.gamma_1" in shapes, "blocks.0.mlp.fc1_g.weight" in shapes
+    is_eva = "blocks.0.gamma_1" in shapes
     packed = not gated and up == 2 * shapes["blocks.0.mlp.fc2.weight"][1]
+    # SigLIP 2's giant has wider heads than DINOv2's of the same width and depth.
+    giant = width == 1536 and "blocks.39.norm1.weight" in shapes and "blocks.0.ls1.gamma" not in shapes
+    num_heads = options.get("num_heads") or (16 if giant else None)
     fields = dict(
         num_classes=shapes["head.weight"][0] if "head.weight" in shapes else 0,
         patch_size=square_patch(kernel[2:], "patch_embed.proj.weight"),
         width=width,
         depth=depth,
-        num_heads=split_heads(width, depth, asked, _heads(shapes, options), wide=not gated or width != 1280),
+        num_heads=split_heads(width, depth, hints, num_heads, wide=not gated or width != 1280),
         mlp_dim=up // 2 if packed else up,
         mlp="swiglu" if gated or packed else _activation(config),
         mlp_bias=True,
         layer_scale=1e-5 if is_eva or "blocks.0.ls1.gamma" in shapes else None,
         norm_after_pooling="fc_norm.weight" in shapes,
         norm_epsilon=1e-5 if _is_dinov3(shapes) else 1e-6,
-        **prefix_fields(tokens, asked.pooling or _pooling(shapes, config)),
+        **prefix_fields(tokens, hints.pooling or _pooling(shapes, config)),
         **_stem(shapes),
     )
     cell = fields["patch_size"] * shrinks(fields.get("resnet"))
-    hint = _image_size(config)
+    hint = options.get("img_size") or (config.get("pretrained_cfg") or {}).get("input_size")
+    hint = (hint, hint) if isinstance(hint, int) else hint and tuple(hint[-2:])
     if "pos_embed" not in shapes:
-        size = asked.image_size or hint or (16 * cell, 16 * cell)
-        return {**fields, "encoding": _rotary(shapes, asked), "image_size": size}
+        size = hints.image_size or hint or (16 * cell, 16 * cell)
+        return {**fields, "encoding": _rotary(shapes, hints), "image_size": size}
     total = sum(tokens.values())
     prefixes = sorted({0, total, *([1] if "cls" in tokens else [])})
     hint = hint and (hint[0] // cell, hint[1] // cell)
-    rows, columns = table_grid(shapes["pos_embed"][1], prefixes, asked.grid, hint)
+    rows, columns = table_grid(shapes["pos_embed"][1], prefixes, hints.grid, hint)
     is_rotary = is_eva or gated or (packed and "blocks.0.ls1.gamma" not in shapes)
-    return {**fields, "encoding": _with_table(asked, is_rotary), "image_size": (rows * cell, columns * cell)}
-
-
-def _heads(shapes: Shapes, options: Mapping[str, Any]) -> int | None:
-    """Returns the number of heads, if known: SigLIP 2's giant has wider heads than DINOv2's of the same width and depth."""
-    width = shapes["patch_embed.proj.weight"][0]
-    giant = width == 1536 and "blocks.39.norm1.weight" in shapes and "blocks.0.ls1.gamma" not in shapes
-    return options.get("num_heads") or (16 if giant else None)
+    return {**fields, "encoding": _with_table(hints, is_rotary), "image_size": (rows * cell, columns * cell)}
 
 
 def _activation(config: Mapping[str, Any]) -> str:
@@ -105,24 +96,18 @@ def _activation(config: Mapping[str, Any]) -> str:
     return _ACTIVATIONS[act]
 
 
-def _hidden(shapes: Shapes) -> int:
-    return shapes["blocks.0.mlp.fc1_g.weight" if "blocks.0.mlp.fc1_g.weight" in shapes else "blocks.0.mlp.fc1.weight"][
-        0
-    ]
-
-
 def _pooling(shapes: Shapes, config: Mapping[str, Any]) -> str:
     if "attn_pool.latent" in shapes:
         return "map"
-    asked, options = config.get("global_pool"), config.get("model_args") or {}
+    pooling, options = config.get("global_pool"), config.get("model_args") or {}
     if options.get("pool_include_prefix"):
         raise ValueError(
             "the configuration pools prefix tokens too (pool_include_prefix): give pooling=... for another pooling"
         )
-    if asked in _POOLINGS:
-        return _POOLINGS[asked]
-    if asked is not None:
-        raise ValueError(f"the configuration's global_pool is {asked!r}: give pooling=..., of {', '.join(POOLINGS)}")
+    if pooling in _POOLINGS:
+        return _POOLINGS[pooling]
+    if pooling is not None:
+        raise ValueError(f"the configuration's global_pool is {pooling!r}: give pooling=..., of {', '.join(POOLINGS)}")
     return "cls" if "cls_token" in shapes and "fc_norm.weight" not in shapes else "mean"
 
 
@@ -130,33 +115,26 @@ def _is_dinov3(shapes: Shapes) -> bool:
     return {"blocks.0.gamma_1", "cls_token", "reg_token"} <= shapes.keys() and "pos_embed" not in shapes
 
 
-def _rotary(shapes: Shapes, asked: Asked) -> Any:
-    if asked.encoding is None and not _is_dinov3(shapes):
+def _rotary(shapes: Shapes, hints: Hints) -> Any:
+    if hints.encoding is None and not _is_dinov3(shapes):
         raise ValueError(
             "the file has neither a position table nor the class token and registers of DINOv3, and rotary encodings leave "
             f'no trace in it: give encoding=..., for timm\'s vit_*_rope_* "{_ROPE}", for vit_*_rope_reg*_gap_* "{_EVA}"'
         )
-    return asked.encoding or "dinov3"
+    return hints.encoding or "dinov3"
 
 
-def _with_table(asked: Asked, is_rotary: bool) -> Any:
+def _with_table(hints: Hints, is_rotary: bool) -> Any:
     """Tells whether an Eva model of timm with a table rotates as well: with layer scale or gates it does."""
-    if asked.encoding is not None and has_table(asked.encoding):
-        return asked.encoding
-    if asked.encoding is None and is_rotary:
+    if hints.encoding is not None and has_table(hints.encoding):
+        return hints.encoding
+    if hints.encoding is None and is_rotary:
         raise ValueError(
             "the file has a position table, and may have a rotary encoding, which leaves no trace in it: give "
             "encoding=..., for "
             f'timm\'s vit_*_rope_ape_* "learned + {_ROPE}", for eva02_* "learned + {_EVA}", or "learned" for the table alone'
         )
     return "learned"
-
-
-def _image_size(config: Mapping[str, Any]) -> tuple[int, int] | None:
-    size = (config.get("model_args") or {}).get("img_size") or (config.get("pretrained_cfg") or {}).get("input_size")
-    if size is None:
-        return None
-    return (size, size) if isinstance(size, int) else tuple(size[-2:])
 
 
 def _stem(shapes: Shapes) -> dict[str, Any]:
@@ -179,8 +157,8 @@ def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
         *prefix_entries(model, _PREFIX, shapes),
         *(table_entry("pos_embed", model, shapes) if table else []),
         *norm("fc_norm" if model.norm_after_pooling else "norm", pooled_norm),
-        *dense("head", "head"),
-        *dense("head_dist", "head_distillation"),
+        *torch_linear("head", "head"),
+        *torch_linear("head_dist", "head_distillation"),
         *_map_pooling(),
         *_stem_entries(model),
         *layered(_block(is_eva, model.block.mlp, packed), model.depth),
@@ -201,15 +179,15 @@ def _block(is_eva: bool, mlp: str, packed: bool) -> Iterator[Entry]:
     yield Entry(f"{block}attn.proj.weight", f"{attention}out/kernel", "m (h d) -> h d m")
     yield Entry(f"{block}attn.proj.bias", f"{attention}out/bias", "m -> m")
     if mlp == "swiglu" and not packed:
-        yield from dense(f"{block}mlp.fc1_g", f"{ours}gate")
-        yield from dense(f"{block}mlp.fc1_x", f"{ours}up")
+        yield from torch_linear(f"{block}mlp.fc1_g", f"{ours}gate")
+        yield from torch_linear(f"{block}mlp.fc1_x", f"{ours}up")
     elif mlp == "swiglu":
         both = (f"{ours}gate", f"{ours}up")
         yield Entry(f"{block}mlp.fc1.weight", tuple(f"{p}/kernel" for p in both), "(s o) i -> i o")
         yield Entry(f"{block}mlp.fc1.bias", tuple(f"{p}/bias" for p in both), "(s o) -> o")
     else:
-        yield from dense(f"{block}mlp.fc1", f"{ours}up")
-    yield from dense(f"{block}mlp.fc2", f"{ours}down")
+        yield from torch_linear(f"{block}mlp.fc1", f"{ours}up")
+    yield from torch_linear(f"{block}mlp.fc2", f"{ours}down")
 
 
 def _map_pooling() -> Iterator[Entry]:
@@ -222,8 +200,8 @@ def _map_pooling() -> Iterator[Entry]:
     yield Entry("attn_pool.proj.weight", "map/attention/out/kernel", "m (h d) -> h d m")
     yield Entry("attn_pool.proj.bias", "map/attention/out/bias", "m -> m")
     yield from norm("attn_pool.norm", "map/norm")
-    yield from dense("attn_pool.mlp.fc1", "map/mlp/up")
-    yield from dense("attn_pool.mlp.fc2", "map/mlp/down")
+    yield from torch_linear("attn_pool.mlp.fc1", "map/mlp/up")
+    yield from torch_linear("attn_pool.mlp.fc2", "map/mlp/down")
 
 
 def _stem_entries(model: ViT) -> Iterator[Entry]:
@@ -246,21 +224,14 @@ def _convolution(conv: str, our_conv: str, group_norm: str, our_norm: str) -> It
     yield from norm(group_norm, our_norm)
 
 
-_PARTS = dict(renamed=_renamed, fields=_fields, entries=_entries, ignored=_IGNORED)
-_IMAGENET = (IMAGENET_MEAN, IMAGENET_STD)
-TIMM = [  # each by its telltale names; all share one map
-    Origin(  # its authors antialias, and do not offset, if there are registers
-        "dinov2 with registers",
-        ("mask_token", "pos_embed", "reg_token"),
-        **_PARTS,
-        method="torch_bicubic_antialias",
-        scaling=_IMAGENET,
-    ),
-    Origin("dinov2", ("mask_token", "pos_embed"), **_PARTS, method="dinov2", scaling=_IMAGENET),
-    Origin("timm eva", ("blocks.0.gamma_1",), **_PARTS, method="torch_bicubic_antialias", scaling=_IMAGENET),
-    Origin(
-        "timm dinov2 or deit3", ("blocks.0.ls1.gamma",), **_PARTS, method="torch_bicubic_antialias", scaling=_IMAGENET
-    ),
-    Origin("timm deit distilled", ("dist_token",), **_PARTS, method="torch_bicubic_antialias", scaling=_IMAGENET),
-    Origin("timm vit", ("patch_embed.proj.weight",), **_PARTS, method="torch_bicubic_antialias"),
+_FAMILY = dict(renames=_RENAMES, fields=_fields, entries=_entries, ignored=r"mask_token|rope_embed.periods")
+_FAMILY |= dict(method="torch_bicubic_antialias")
+_PARTS = _FAMILY | dict(scaling=(IMAGENET_MEAN, IMAGENET_STD))
+TIMM = [  # each by its telltale names; all share one map. With registers DINOv2's authors antialias and do not offset.
+    Origin("dinov2 with registers", ("mask_token", "pos_embed", "reg_token"), **_PARTS),
+    Origin("dinov2", ("mask_token", "pos_embed"), **_PARTS | dict(method="dinov2")),
+    Origin("timm eva", ("blocks.0.gamma_1",), **_PARTS),
+    Origin("timm dinov2 or deit3", ("blocks.0.ls1.gamma",), **_PARTS),
+    Origin("timm deit distilled", ("dist_token",), **_PARTS),
+    Origin("timm vit", ("patch_embed.proj.weight",), **_FAMILY),
 ]

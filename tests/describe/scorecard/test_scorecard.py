@@ -24,6 +24,7 @@ from posjax.describe.worlds import box
 from posjax.spec import REGISTRY
 
 DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=256)
+SMALL = DIMS._replace(length=128)  # of numbers that are worked out by hand, on 32 tokens
 
 
 @functools.cache
@@ -266,3 +267,49 @@ def test_a_temperature_is_no_rotation():
     found = scorecard_parts.rotation(probe("ssmax()"))
     assert found["R_group"].note == "turns nothing"
     assert found["R_norm"].value > 0.1
+
+
+def test_the_gap_is_that_of_the_nearest_two_places():
+    tile = logits(probe("alibi", (32,), SMALL), box((32,)))
+    weights = np.asarray(jax.nn.softmax(jnp.asarray(tile.value), axis=-1), np.float64)
+    rows = np.moveaxis(weights, 2, 0).reshape(32, -1)
+    apart = np.linalg.norm(rows[:, None] - rows[None], axis=-1)[np.triu_indices(32, 1)]
+    found = scorecard_measures.uniqueness(probe("alibi", (32,), SMALL), tile, rows, (64,))
+    for name in ("U_gap", "U_code"):
+        assert found[name].value == pytest.approx(apart.min() / np.linalg.norm(rows, axis=1).mean(), rel=1e-4)
+    assert scorecard_measures.distance_summary(np.array([[0.0, 0.0], [3.0, 4.0]])) == (2.5, 5.0)
+
+
+def test_attention_without_an_encoding_spreads_evenly_over_what_was_never_seen():
+    """Three quarters of 128 keys lie further back than 32 places reach; the entropy is that of 128 equal shares."""
+    plain, rows = probe("none", (32,), SMALL), np.array([5, 60, 127])
+    far = logits(plain, box((128,)), rows)
+    found = scorecard_measures.extrapolation(plain, logits(plain, box((32,))), (128,), far, rows)
+    assert found["X_mass"].value == pytest.approx(0.75, rel=1e-5)
+    assert found["X_ent"].value == pytest.approx(np.log(128) / np.log(32), rel=1e-5)
+
+
+def test_alibi_falls_all_the_way():
+    found = scorecard_measures.decay(probe("alibi", (32,), SMALL), logits(probe("alibi", (32,), SMALL), box((32,))))
+    assert found["monotone"].value == 1
+    assert max(found["rho_same"].value, found["rho_other"].value) < -0.999
+
+
+def test_offsets_are_read_on_other_pairs_than_those_that_were_fitted():
+    """A line explains some of the noise that it was fitted to, and nothing else."""
+    noise = np.random.default_rng(0).normal(size=(8, 16, 128, 128)).astype(np.float32)
+    found = scorecard_measures.decodability(Operator(noise, np.ones((128, 128), bool)), probe("none", (128,), SMALL))
+    assert -0.2 < found.value < 0
+
+
+def test_a_phase_is_unseen_that_makes_no_whole_turn():
+    """RoPE's four frequencies are 1, 0.1, 0.01 and 0.001: in 32 tokens the first alone turns once."""
+    found = scorecard_parts.rotation(probe("rope", (32,), SMALL))
+    assert found["X_phase"].value == 3 / 4
+    assert found["R_group"].value < 1e-5
+
+
+def test_a_shift_of_a_code_is_judged_where_it_was_not_fitted():
+    """Random rows have no matrix that leads from one to the next, though some matrix fits half of them."""
+    assert scorecard_parts.linear_relation(probe("sinusoidal", (32,), SMALL), (128,)).value > 0.99
+    assert scorecard_parts.linear_relation(probe("learned(stddev=1)", (32,), SMALL), (128,)).value < 0

@@ -138,3 +138,11 @@ def test_a_kernel_of_another_shape_is_refused(unchecked_shapes):
         filter_components(np.ones((12, 40)))
     with pytest.raises(ValueError, match="k=0 must be at least 1"):
         filter_components(np.ones((2, 2, 3, 4)), k=0)
+
+
+def test_use_is_the_mean_of_products_and_not_the_product_of_means():
+    """Queries and keys are long in the same image: (1 * 1 + 3 * 3) / 2 = 5, not 2 * 2."""
+    x = np.ones((2, 4, 1, 2)) / np.sqrt(2)
+    x[1] *= 3
+    found = frequency_use(x, x, [(0, 1)])
+    np.testing.assert_allclose((found.query, found.key, found.product), np.reshape([2, 2, 5], (3, 1, 1)))

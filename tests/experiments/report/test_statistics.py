@@ -198,3 +198,14 @@ def test_lines_average_only_points_that_every_seed_has():
     assert found.note == "1/2 finite"
     geometric = line({0: {0: 1.0, 1: 4.0}}, geometric=True)
     assert geometric.mean == pytest.approx([2.0])
+
+
+def test_an_interval_in_a_unit_that_runs_the_other_way():
+    assert Interval(0.25, 0.5, 3).scaled(-2) == Interval(-0.5, 1.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("half_width", "text"), [(0.0004, "<0.001"), (0.0005, "0.001"), (0.0007, "0.001"), (0.0, "0.000")]
+)
+def test_only_what_would_round_to_zero_is_below_the_last_digit(half_width, text):
+    assert Interval(1.0, half_width, 3).text(3) == f"1.000 ± {text}"

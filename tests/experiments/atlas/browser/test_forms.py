@@ -122,9 +122,9 @@ def test_rotary_logits(forms):
 
 def test_turns_and_new_angles(forms):
     trained, longer = 512, 4096
-    model = turning.Model("rope(base=3000)", 1, DIM, 1, trained)
-    _, rates = turning.rates_of(pj.parse(model.encoding), model, trained)
-    _, slower = turning.rates_of(pj.parse("rope(base=3000, scaling=linear(factor=8))"), model, longer)
+    model = turning.RotaryModel("rope(base=3000)", 1, DIM, 1, trained)
+    rates = turning.turning_of(pj.parse(model.encoding), model, trained).rates
+    slower = turning.turning_of(pj.parse("rope(base=3000, scaling=linear(factor=8))"), model, longer).rates
     same(forms("turns", [[forms("geometric", [[3000, 8]])[0], trained]])[0], rates * trained / (2 * np.pi))
     for now in (rates, slower):
         seen, after = rates * trained / (2 * np.pi), now * longer / (2 * np.pi)

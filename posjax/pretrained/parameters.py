@@ -1,0 +1,41 @@
+"""Parameters by path, and the ones that a model expects."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+
+def paths_of(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the leaves of {"params": tree}, or of the tree alone, by path, "trunk/block_0/attention/qkv/kernel"."""
+    leaves = jax.tree_util.tree_leaves_with_path(params["params"] if set(params) == {"params"} else params)
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+
+
+def tree_of(like: Any, leaves: Mapping[str, Any]) -> Any:
+    """Returns a tree of the same form whose leaves are taken by their paths."""
+    return jax.tree.unflatten(jax.tree.structure(like), [leaves[path] for path in paths_of(like)])
+
+
+def expected_params(model: Any, channels: int | None = None) -> dict[str, Any]:
+    """Returns the shapes and types of a model's parameters, {"params": tree}; a model of images needs their `channels`."""
+    example = model.example() if channels is None else model.example(channels)
+    init = model.with_fields(context=None, implementation="dense").init
+    return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *example))["params"]}
+
+
+def checked_paths(model: Any, params: Mapping[str, Any], channels: int | None = None) -> dict[str, Any]:
+    """Returns the parameters of a model by path.
+
+    Raises:
+      ValueError: the parameters are not the model's.
+    """
+    flat = paths_of(params)
+    given, expected = (
+        {path: tuple(leaf.shape) for path, leaf in leaves.items()}
+        for leaves in (flat, paths_of(expected_params(model, channels)))
+    )
+    for path in sorted(given.keys() | expected.keys()):
+        if given.get(path) != expected.get(path):
+            raise ValueError(f"{path} is {given.get(path)} in the parameters and {expected.get(path)} in the model")
+    return flat
