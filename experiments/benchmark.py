@@ -211,7 +211,7 @@ def _measure_turns(
       extra: fields of every record; the records of a turn, and a table with them, are on disk before the next one.
       versions: versions of a device, whose records by this code are kept; other suites are measured anew.
     """
-    began, about, turns = time.monotonic(), machine.about(), _chosen(suite, args)
+    began, about, turns = time.monotonic(), machine.about(), chosen_turns(suite, args)
     if args.list:
         print(*(f"{cell_name(cell)}: {c.name}" for cell, part in turns for c in part), sep="\n")
         return 0
@@ -235,11 +235,11 @@ def _measure_turns(
             text = f"{cell_text(record)}: {record['contender']}: {table.outcome(record)}"
             print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
         left -= len(records)
-        _write_table(args.out, left)
+        write_table(args.out, left)
     return left
 
 
-def _chosen(suite: suites.Suite, args: argparse.Namespace) -> list[suites.Turn]:
+def chosen_turns(suite: suites.Suite, args: argparse.Namespace) -> list[suites.Turn]:
     """The turns with the chosen modes, heads and names, and of these the chosen part."""
     cells = [
         cell
@@ -285,7 +285,7 @@ def _records(out: pathlib.Path, suite: str | None = None) -> list[Record]:
     return [record for record in records if suite in (None, record["suite"])]
 
 
-def _write_table(out: pathlib.Path, left: int = 0) -> str:
+def write_table(out: pathlib.Path, left: int = 0) -> str:
     """Writes the table of all records; `left` checks of an accelerator are still to be made."""
     from posjax.files import replace_file
 
@@ -311,7 +311,7 @@ def _write_table(out: pathlib.Path, left: int = 0) -> str:
 
 def _write(out: pathlib.Path, left: int = 0) -> None:
     """Writes the table and the plots of all records, and prints it."""
-    text = _write_table(out, left)
+    text = write_table(out, left)
     records = _records(out)
     plots = {name: (table.cost_panels([r for r in records if r["suite"] == name]), 3) for name in SUITES}
     if own := [record for record in records if record["suite"] == CONTEXT]:

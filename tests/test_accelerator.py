@@ -1,5 +1,6 @@
 """The suite of an accelerator: its loop with one process, its time limit, its records, and its requirements."""
 
+import argparse
 import json
 import os
 import pathlib
@@ -108,8 +109,8 @@ def test_parts_have_all_checks_once_and_keep_cells_together(platform):
     assert len(set(every)) == len(every) > 150
     parts = []
     for index in (1, 2, 3, 4):
-        args = benchmark._parser().parse_args(["accelerator", f"--part={index}/4"])
-        parts.append([(cell["title"], contender.name) for cell, (contender,) in benchmark._chosen(suite, args)])
+        args = argparse.Namespace(suite="accelerator", part=(index, 4), heads=None, modes=None, only=None)
+        parts.append([(cell["title"], contender.name) for cell, (contender,) in benchmark.chosen_turns(suite, args)])
     assert sorted(name for part in parts for name in part) == sorted(every)
     titles = [{title for title, _ in part} for part in parts]
     assert all(len(own) > 20 for own in titles)
@@ -146,7 +147,7 @@ def test_the_table_says_what_agrees_and_what_is_fastest(tmp_path):
 
     def page(records, left):
         (tmp_path / "results-1of2.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-        return benchmark._write_table(tmp_path, left)
+        return benchmark.write_table(tmp_path, left)
 
     text = page(records, 3)
     assert "| pallas | float32 | 1 | 2 | 0 | 0 | inf, t5() |" in text
