@@ -235,7 +235,7 @@ def _measure_turns(
             text = f"{cell_text(record)}: {record['contender']}: {table.outcome(record)}"
             print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
         left -= len(records)
-        write_table(args.out, left)
+        write_table(args.out, left if versions else 0)
     return left
 
 
