@@ -40,8 +40,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _analyse(args: argparse.Namespace, given: list[str]) -> None:
     from experiments.analysis.vision import page
-    from experiments.analysis.vision.findings import left_out, measure, work
-    from experiments.analysis.vision.subject import holds_weights, load, pictures
+    from experiments.analysis.vision.findings import measure_all, unmeasured, work
+    from experiments.analysis.vision.subject import choose_pictures, holds_weights, load_vit
     from experiments.studies.running import bar
     from posjax.environment import describe
 
@@ -50,11 +50,11 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
         raise ValueError(
             f"{checkpoint} does not say which images it is for: give --data=NAME (or folder, with --data_dir)"
         )
-    subject = load(checkpoint, data_dir=args.data_dir)
-    images = pictures(subject, args.data, args.split, args.data_dir, args.num_images, args.padding)
+    subject = load_vit(checkpoint, data_dir=args.data_dir)
+    images = choose_pictures(subject, args.data, args.split, args.data_dir, args.num_images, args.padding)
     out = cli.writable(args.out)
     with bar(work(images, args.num_looked_into), "image", unit_scale=True) as progress:
-        found = measure(images, args.num_looked_into, args.num_shown, progress.update)
+        found = measure_all(images, args.num_looked_into, args.num_shown, progress.update)
     environment = describe()
     rows, columns = images.grid
     facts = {
@@ -66,11 +66,11 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
         "images": f"{len(images.pixels)} of {images.about}, the first {args.num_looked_into} looked into",
         "versions": ", ".join(f"{name} {environment[name]}" for name in ("posjax", "jax", "flax", "numpy", "commit")),
     }
-    if missing := left_out(images, args.num_looked_into):
+    if missing := unmeasured(images, args.num_looked_into):
         facts["left out"] = "; ".join(missing)
     command = cli.command_line("analyse", given)
     title = f"What a ViT with {subject.encoding} looks at"
-    print("\n".join(map(str, page.write(images, found, out, title, facts, command))))
+    print("\n".join(map(str, page.write_analysis(images, found, out, title, facts, command))))
 
 
 if __name__ == "__main__":

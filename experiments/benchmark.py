@@ -18,24 +18,34 @@ training step, step of cached decoding; dense, blockwise and windowed attention)
 its memory without using it, unless it is predicted to need more than twice --memory; it is run where it fits and a call is
 predicted to take at most --seconds.
 
-The suite `accelerator` checks and times everything on a GPU or TPU; it has options of its own, which
-`python -m experiments.benchmark accelerator --help` shows.
+The suite `accelerator` compares every encoding's output and gradients by every implementation with dense attention on a GPU
+or TPU, and times attention, training steps and seeds; on a CPU everything is small. It needs jax, jaxtyping, flax, optax and
+numpy alone. A check that fails, hangs or ends its process is a record too. Records are written as they come, and the same
+command goes on with the checks that are left. docs/accelerator.md says how to read its table.
+
+    python -m experiments.benchmark accelerator --out=DIR                # what fits 9 minutes; again: what is left
+    python -m experiments.benchmark accelerator --part=1/4 --out=DIR     # a quarter of it, for one of four machines
+    python -m experiments.benchmark accelerator --only="kernel;fb, 4096: alibi" --out=DIR
+    python -m experiments.benchmark accelerator --list                   # the names of all checks here, and nothing more
 """
 
 import argparse
 import functools
-import inspect
+import math
 import os
 import pathlib
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from experiments import cli
-from experiments.benchmarks import findings, inputs, machine, pool, running, suites, suites_of_costs, table
-from experiments.benchmarks.accelerator import command as accelerator
+from experiments.benchmarks import inputs, machine, pool, running, suites, suites_of_costs, table
+from experiments.benchmarks.accelerator import accelerator
+from experiments.benchmarks.findings import Record, cell_name, cell_text
 from experiments.benchmarks.plots import Panel, against_length
 from experiments.benchmarks.units import bytes_of, gib
+from posjax.jsonl import append_jsonl, read_jsonl, strict
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -53,28 +63,30 @@ SUITES = {
 }
 CONTEXT, ACCELERATOR = "context", "accelerator"
 OUT = cli.RUNS / "benchmark"
+_BOTH = (1, 0)  # one core, and all of them
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
-    if argv[:1] == [ACCELERATOR]:
-        return accelerator.main(argv[1:])
-    if CONTEXT not in argv:
-        config, args = None, _parser().parse_args(argv)
-    else:
-        try:
-            config, args = cli.read(_parser(), argv)
-        except (cli.UsageError, SyntaxError, *cli.USER_ERRORS) as error:
-            return cli.tell(cli.message_of(error))
+    try:
+        config, args = cli.read(_parser(), argv) if CONTEXT in argv else (None, _parser().parse_args(argv))
+    except (cli.UsageError, SyntaxError, *cli.USER_ERRORS) as error:
+        return cli.tell(cli.message_of(error))
 
     def work() -> None:
-        cli.writable(args.out)
+        left = 0
+        if not args.list:
+            args.out = cli.writable(args.out or (cli.RUNS / ACCELERATOR if args.suite == ACCELERATOR else OUT))
         if args.suite == CONTEXT:
             _measure_inputs(config, args)
-        for name in {"all": SUITES, CONTEXT: ()}.get(args.suite, [args.suite]):
-            _measure(name, SUITES[name], args)
-        _write(args.out)
+        elif args.suite == ACCELERATOR:
+            left = _measure_device(args)
+        else:
+            for name in SUITES if args.suite == "all" else [args.suite]:
+                _measure(name, SUITES[name], args)
+        if not args.list:
+            _write(args.out, left)
 
     return cli.answer(work, args.imports, traceback=args.traceback)
 
@@ -96,7 +108,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--lengths", type=_numbers, metavar="N,N", help="tokens, instead of the suite's own")
     add("--heads", type=_numbers, metavar="N,N", help="only these numbers of heads")
     add("--modes", type=_names, metavar="f,fb", help="only forward (f), or forward and backward (fb)")
-    add("--only", type=_names, metavar="NAME,NAME", help="only contenders with one of these in their name")
+    add(
+        "--only",
+        metavar="NAME,NAME",
+        help="only contenders with one of these in their name (of accelerator: TEXT;TEXT)",
+    )
+    add("--list", action="store_true", help="print the names of the cells and contenders, and measure nothing")
+    add("--part", type=_part, default=(1, 1), metavar="I/N", help="the I-th of N parts of the cells, from 1")
     add("--peers_python", default=sys.executable, metavar="PATH", help="a Python that has torch and transformers")
     add("--call_seconds", type=float, help="longest call that is tried (default: 45, --quick 2)")
     add("--cell_seconds", type=float, help="timing of all contenders in a cell (default: 15, --quick 4)")
@@ -107,10 +125,14 @@ def _parser() -> argparse.ArgumentParser:
         help="most for a program, as 24GiB (default: half of what is free)",
     )
     add("--config", metavar="FILE", help="of context: the config of a language model")
-    add("--seconds", type=float, default=10.0, help="of context: longest time of a call (default: 10)")
+    add(
+        "--seconds",
+        type=float,
+        help="of context: longest time of a call (default: 10); of accelerator: end by then (default: 540)",
+    )
     add("--window", type=cli.positive, default=512, help="of context: keys of windowed attention (default: 512)")
     add("--batch", type=cli.positive, default=1, help="of context: sequences in a call (default: 1)")
-    add("--out", type=pathlib.Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
+    add("--out", type=pathlib.Path, metavar="DIR", help=f"default: {OUT}; of accelerator: {cli.RUNS / ACCELERATOR}")
     return parser
 
 
@@ -120,18 +142,16 @@ def _measure_inputs(config: "ConfigDict", args: argparse.Namespace) -> None:
     Raises:
       ValueError: for a config that is not a language model's; for a memory that no program fits.
     """
-    from posjax.jsonl import strict
-
     if config.get("task") != "language_model":
         raise ValueError("the input of a language model has a length: give the config of one, as configs/decoder.py")
-    memory = args.memory or _settings(args).memory_bytes
+    memory, seconds = args.memory or _settings(args).memory_bytes, args.seconds or 10.0
     given = {"model": strict(config.model.to_dict()), "memory": memory, "window": args.window, "batch": args.batch}
     case = {**given, "optimizer": strict(config.optimizer.to_dict()), "steps": config.steps, "imports": args.imports}
-    settings = _settings(args)._replace(memory_bytes=2 * memory, call_seconds=args.seconds)
-    extra = {"given": {**given, "seconds": args.seconds, "command": cli.command_line("benchmark")}}
-    _measure(CONTEXT, lambda quick, lengths, threads: inputs.suite(lengths, case), args, settings, extra)
-    records = _records(args.out, CONTEXT)
-    if not any(record["seconds"] for record in records):
+    settings = _settings(args)._replace(memory_bytes=2 * memory, call_seconds=seconds)
+    extra = {"given": {**given, "seconds": seconds, "command": cli.command_line("benchmark")}}
+    _measure(CONTEXT, lambda quick, lengths, threads: inputs.inputs_suite(lengths, case), args, settings, extra)
+    records = [] if args.list else _records(args.out, CONTEXT)
+    if records and not any(record["seconds"] for record in records):
         least = min((r for r in records if r.get("held_bytes")), key=lambda r: r["held_bytes"], default=None)
         needed = (
             f": the smallest needs {gib(least['held_bytes'])} at {least['cell']['length']:,} tokens" if least else ""
@@ -140,10 +160,25 @@ def _measure_inputs(config: "ConfigDict", args: argparse.Namespace) -> None:
         raise ValueError(f"no program fits {gib(memory)}{needed}; {mend}")
 
 
-def _records(out: pathlib.Path, suite: str) -> list[findings.Record]:
-    from posjax.jsonl import read_jsonl
+def _measure_device(args: argparse.Namespace) -> int:
+    """Makes the checks of this machine's accelerator that are left, until the time is over; returns how many still are.
 
-    return [record for record in read_jsonl(out / "results.jsonl") if record["suite"] == suite]
+    Raises:
+      ValueError: jax does not start here.
+    """
+    end = time.monotonic() + (args.seconds or 540.0)
+    module, cores = "experiments.benchmarks.accelerator_side", len(os.sched_getaffinity(0))
+    try:
+        with pool.Worker(module, sys.executable, None, cores) as worker:
+            about = worker.about
+    except pool.Ended as reason:
+        raise ValueError(f"jax does not start here: {reason}") from None
+    if reason := about.get("skip"):
+        raise ValueError(f"{reason}: this command needs jax, jaxtyping, flax, optax and numpy")
+    suite, versions = accelerator(about["versions"]["platform"]), about["versions"]
+    settings = pool.Settings(rounds=5, cell_seconds=2.0, call_seconds=10.0, prepare_seconds=120.0)
+    threads = max(2, cores)  # more than one is timed by the clock, which an accelerator needs
+    return _measure_turns(ACCELERATOR, suite, threads, args, settings, end=end, versions=versions)
 
 
 def _measure(
@@ -153,33 +188,59 @@ def _measure(
     settings: pool.Settings | None = None,
     extra: Mapping[str, object] | None = None,
 ) -> None:
-    """Measures a suite; its records, with `extra`, are on disk after each cell."""
-    from experiments.studies.running import bar
-    from posjax.jsonl import append_jsonl
-
-    default = {"attention": (1, 0), "window": (1, 0), CONTEXT: (0,)}.get(name, (1,))
-    about, counts = machine.about(), args.threads or default
-    for threads in [count or len(os.sched_getaffinity(0)) for count in counts]:
-        suite = _chosen(make(args.quick, args.lengths, threads), args)
-        _forget(args.out / "results.jsonl", name, threads)
-        cores = "1 core" if threads == 1 else f"{threads} cores"
-        with bar(len(suite.cells), "cell", desc=f"{name}, {cores}") as progress:
-            options = (name, suite, threads, {"torch": args.peers_python}, settings or _settings(args))
-            told = functools.partial(progress.set_postfix, refresh=False)
-            for records in running.run(*options, on_cell=told):
-                append_jsonl(
-                    args.out / "results.jsonl", [{**record, "about": about, **(extra or {})} for record in records]
-                )
-                progress.update()
+    """Measures a suite on one core, on all or on both."""
+    default = {"attention": _BOTH, "window": _BOTH, CONTEXT: (0,)}.get(name, (1,))
+    for threads in [count or len(os.sched_getaffinity(0)) for count in args.threads or default]:
+        _measure_turns(name, make(args.quick, args.lengths, threads), threads, args, settings or _settings(args), extra)
 
 
-def _chosen(suite: suites.Suite, args: argparse.Namespace) -> suites.Suite:
-    """The suite with the chosen modes, lengths and contenders alone."""
-    keep = [c for c in suite.contenders if not args.only or any(part in c.name for part in args.only)]
-    if not keep:
-        raise ValueError(
-            f"--only={','.join(args.only)}: the contenders are {', '.join(c.name for c in suite.contenders)}"
-        )
+def _measure_turns(
+    name: str,
+    suite: suites.Suite,
+    threads: int,
+    args: argparse.Namespace,
+    settings: pool.Settings,
+    extra: Mapping[str, object] | None = None,
+    *,
+    end: float = math.inf,
+    versions: Mapping[str, str] | None = None,
+) -> int:
+    """Measures the chosen turns of a suite; returns the number of measurements that `end` cut off.
+
+    Args:
+      extra: fields of every record; the records of a turn, and a table with them, are on disk before the next one.
+      versions: versions of a device, whose records by this code are kept; other suites are measured anew.
+    """
+    began, about, turns = time.monotonic(), machine.about(), chosen_turns(suite, args)
+    if args.list:
+        print(*(f"{cell_name(cell)}: {c.name}" for cell, part in turns for c in part), sep="\n")
+        return 0
+    index, count = args.part
+    path = args.out / ("results.jsonl" if count == 1 else f"results-{index}of{count}.jsonl")
+    if versions is None:
+        _forget(path, name, threads)
+    else:
+        code = versions, about["commit"]
+        done = [r for r in _records(args.out, name) if (r["versions"], r["about"]["commit"]) == code]
+        names = {(record["cell"]["title"], record["contender"]) for record in done}
+        turns = [(cell, part) for cell, part in turns if (cell["title"], part[0].name) not in names]
+        print(f"{len(turns)} checks on {versions['device']}, {len(done)} are there already", flush=True)
+    left = sum(len(part) for _, part in turns)
+    cpus = [max(os.sched_getaffinity(0))] if threads == 1 else None
+    pythons = {"torch": args.peers_python}
+    begin = functools.partial(pool.start_worker, interpreters=pythons, cpus=cpus, threads=threads)
+    for records in running.run_suite(name, suite, turns, threads, begin, settings, end=end):
+        append_jsonl(path, [{**record, "about": about, **(extra or {})} for record in records])
+        for record in records:
+            text = f"{cell_text(record)}: {record['contender']}: {table.outcome(record)}"
+            print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
+        left -= len(records)
+        write_table(args.out, left if versions else 0)
+    return left
+
+
+def chosen_turns(suite: suites.Suite, args: argparse.Namespace) -> list[suites.Turn]:
+    """The turns with the chosen modes, heads and names, and of these the chosen part."""
     cells = [
         cell
         for cell in suite.cells
@@ -188,7 +249,16 @@ def _chosen(suite: suites.Suite, args: argparse.Namespace) -> suites.Suite:
     ]
     if not cells:
         raise ValueError("--heads and --modes leave nothing to measure")
-    return suite._replace(contenders=keep, cells=cells)
+    texts = _names(args.only or "", ";" if args.suite == ACCELERATOR else ",")
+    turns = []
+    for cell, part in suite._replace(cells=cells).turns():
+        part = [c for c in part if not texts or any(text in f"{cell_name(cell)}: {c.name}" for text in texts)]
+        turns += [(cell, part)] if part else []
+    if not turns:
+        raise ValueError(f"--only={args.only}: nothing has that in its name; --list shows the names")
+    index, count = args.part
+    own = list(dict.fromkeys(cell_name(cell) for cell, _ in turns))[index - 1 :: count]
+    return [(cell, part) for cell, part in turns if cell_name(cell) in own]
 
 
 def _settings(args: argparse.Namespace) -> pool.Settings:
@@ -202,44 +272,59 @@ def _settings(args: argparse.Namespace) -> pool.Settings:
 
 
 def _forget(path: pathlib.Path, suite: str, threads: int) -> None:
-    """Drops what an earlier run of a suite left."""
-    from posjax.jsonl import append_jsonl, read_jsonl
-
+    """Drops the records of an earlier run of a suite."""
     if path.exists():
         kept = [record for record in read_jsonl(path) if (record["suite"], record["threads"]) != (suite, threads)]
         path.unlink()
         append_jsonl(path, kept)
 
 
-def _write(out: pathlib.Path) -> None:
-    """The table and the plots of all that is in results.jsonl."""
-    from posjax.files import replace_file
-    from posjax.jsonl import read_jsonl
+def _records(out: pathlib.Path, suite: str | None = None) -> list[Record]:
+    """The records of all parts, or those of one suite."""
+    records = [record for path in sorted(out.glob("results*.jsonl")) for record in read_jsonl(path)]
+    return [record for record in records if suite in (None, record["suite"])]
 
-    records, paths = read_jsonl(out / "results.jsonl"), []
+
+def write_table(out: pathlib.Path, left: int = 0) -> str:
+    """Writes the table of all records; `left` checks of an accelerator are still to be made."""
+    from posjax.files import replace_file
+
+    records = _records(out)
     parts = ["# Benchmark", table.about_text(records)]
+    if any(record["suite"] != ACCELERATOR for record in records):
+        parts.append(table.HOW)
     for name, make in SUITES.items():
-        own = [record for record in records if record["suite"] == name]
-        if own:
-            suite = make(False, None, 1)
-            found = findings.judge(own, suite.goals, suite.controls)
-            note = " ".join(filter(None, (inspect.getdoc(make), suite.note)))
-            parts.append(table.to_markdown(name, own, found, note).rstrip())
-            paths += _plots(name, table.panels(own), out, columns=3)
+        if own := [record for record in records if record["suite"] == name]:
+            parts.append(table.suite_text(name, make, make(False, None, 1), own))
     if own := [record for record in records if record["suite"] == CONTEXT]:
-        parts += [f"## {CONTEXT}", inputs.to_markdown(own), f"Made by `{own[0]['given']['command']}`."]
-        paths += _plots(CONTEXT, inputs.panels(own), out, columns=2)
+        parts += [f"## {CONTEXT}", inputs.inputs_text(own), f"Made by `{own[0]['given']['command']}`."]
+    if own := [record for record in records if record["suite"] == ACCELERATOR]:
+        suite = accelerator("cpu" if any(r["versions"]["platform"] == "cpu" for r in own) else "gpu")
+        if left:
+            more = f"{left} checks of this part are left: the same command goes on with them."
+            suite = suite._replace(note=f"{suite.note}\n\n{more}")
+        parts.append(table.suite_text(ACCELERATOR, accelerator, suite, own))
     text = "\n\n".join(parts) + "\n"
     replace_file(out / "table.md", text.encode())
+    return text
+
+
+def _write(out: pathlib.Path, left: int = 0) -> None:
+    """Writes the table and the plots of all records, and prints it."""
+    text = write_table(out, left)
+    records = _records(out)
+    plots = {name: (table.cost_panels([r for r in records if r["suite"] == name]), 3) for name in SUITES}
+    if own := [record for record in records if record["suite"] == CONTEXT]:
+        plots[CONTEXT] = inputs.input_panels(own), 2
+    paths = [_plot(out / f"{name}.png", panels, columns) for name, (panels, columns) in plots.items() if panels]
     print(text)
-    print(out / "table.md", out / "results.jsonl", *paths, sep="\n")
+    print(out / "table.md", *sorted(out.glob("results*.jsonl")), *paths, sep="\n")
 
 
-def _plots(name: str, panels: Sequence[Panel], out: pathlib.Path, columns: int) -> list[pathlib.Path]:
-    """One picture of a suite's time and memory, if it was measured at several lengths."""
+def _plot(path: pathlib.Path, panels: Sequence[Panel], columns: int) -> pathlib.Path:
     from posjax.describe.figures import save
 
-    return [save(against_length(panels, columns=columns), out / f"{name}.png", dpi=120)] if panels else []
+    return save(against_length(panels, columns=columns), path, dpi=120)
 
 
 def _threads(text: str) -> tuple[int, ...]:
@@ -248,6 +333,13 @@ def _threads(text: str) -> tuple[int, ...]:
     if not set(text.split(",")) <= set(known):
         raise argparse.ArgumentTypeError(f"expected 1, all or 1,all, got {text!r}")
     return tuple(known[part] for part in text.split(","))
+
+
+def _part(text: str) -> tuple[int, int]:
+    index, slash, count = text.partition("/")
+    if not (index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
+        raise argparse.ArgumentTypeError(f"expected I/N with I from 1 to N, as in 1/4, got {text!r}")
+    return int(index), int(count)
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -264,8 +356,8 @@ def _bytes(text: str) -> float:
         raise argparse.ArgumentTypeError(error) from error
 
 
-def _names(text: str) -> Sequence[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+def _names(text: str, separator: str = ",") -> Sequence[str]:
+    return [part.strip() for part in text.split(separator) if part.strip()]
 
 
 if __name__ == "__main__":

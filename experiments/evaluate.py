@@ -90,9 +90,9 @@ def _print_accuracy(args: argparse.Namespace, subject, sizes: list[tuple[int, in
 
 
 def _print_classes(args: argparse.Namespace, subject, sizes: list[tuple[int, int]]) -> None:
-    from experiments.analysis.vision.accuracy import class_names, likeliest
+    from experiments.analysis.vision.accuracy import label_names, likeliest
 
-    names = class_names(subject, args.classes)
+    names = label_names(subject, args.classes)
     for size in sizes:
         print(f"\n{size[0]}x{size[1]}")
         pictures = likeliest(subject, pathlib.Path(args.images), size, args.mode, args.crop_fraction, args.top)

@@ -1,5 +1,6 @@
-"""The accelerator's command: its checks, its time limit, its records, and its requirements."""
+"""The suite of an accelerator: its loop with one process, its time limit, its records, and its requirements."""
 
+import argparse
 import json
 import os
 import pathlib
@@ -9,10 +10,11 @@ import sys
 import pytest
 
 from experiments import benchmark
-from experiments.benchmarks import pool
-from experiments.benchmarks.accelerator import checks, running, table
-from experiments.benchmarks.accelerator.checks import Check
-from experiments.benchmarks.pool import Ended, Settings
+from experiments.benchmarks import pool, running, table
+from experiments.benchmarks.accelerator import accelerator
+from experiments.benchmarks.agreement import agrees
+from experiments.benchmarks.pool import Contender, Ended, Settings
+from experiments.benchmarks.suites import Suite
 
 REPO = pathlib.Path(__file__).parents[1]
 VERSIONS = {"jax": "1", "platform": "gpu", "device": "a fast one"}
@@ -64,20 +66,24 @@ UNWELL = {"temp_bytes": None, "found": {"pallas": {"error": "XlaRuntimeError: IN
 
 
 def check(name, reply=TIMED, fresh=False, **case):
-    return Check(name, name, {"name": name, "kind": "attend", "reply": reply, **case}, fresh)
+    case = {"name": name, "kind": "attend", "reply": reply, **case}
+    return Contender(name, "accelerator", case, {"title": [name]}, fresh)
 
 
 def run(some, seconds=1000.0, prepare=100.0):
     clock, log = Clock(), []
-    begin = lambda: Fake(clock, log)  # noqa: E731
+    cells = [{"title": each.name, "mode": "f", "length": 8} for each in some]
+    suite = Suite(some, cells, (), {}, one_by_one=True)
     settings = Settings(rounds=3, prepare_seconds=prepare)
-    return list(running.run(some, begin(), begin, seconds=seconds, settings=settings, now=clock)), log
+    begin = lambda contender: Fake(clock, log)  # noqa: E731
+    turns = running.run_suite("s", suite, suite.turns(), 2, begin, settings, end=seconds, now=clock)
+    return [record for records in turns for record in records], log
 
 
 def test_one_worker_serves_all_but_those_that_want_their_own():
     records, log = run([check("a"), check("b"), check("c", fresh=True), check("d")])
     assert log == ["start", "a", "b", "close", "start", "c", "d", "close"]
-    assert [record["name"] for record in records] == ["a", "b", "c", "d"]
+    assert [record["contender"] for record in records] == ["a", "b", "c", "d"]
     assert records[0]["wall"] == [0.2] * 3
     assert records[0]["versions"] == VERSIONS
 
@@ -86,67 +92,79 @@ def test_one_worker_serves_all_but_those_that_want_their_own():
 def test_a_check_that_dies_hangs_or_hurts_the_device_costs_no_other(bad):
     records, log = run([check("a"), bad, check("c")])
     assert log == ["start", "a", "b", "close", "start", "c", "close"]
-    assert [record["name"] for record in records] == ["a", "b", "c"]
-    assert "no answer" in records[1].get("skip", "") or "illegal" in str(records[1]["found"])
+    assert [record["contender"] for record in records] == ["a", "b", "c"]
+    assert "no answer" in (records[1]["skip"] or "") or "illegal" in str(records[1]["found"])
 
 
 def test_it_ends_in_time_and_what_time_cut_off_is_left_for_the_next_run():
-    slow = check("b", seconds=90.0)
-    records, log = run([check("a", seconds=50.0), slow, check("c")], seconds=100.0)
-    assert [record["name"] for record in records] == ["a"]
+    records, log = run([check("a", seconds=50.0), check("b", seconds=90.0), check("c")], seconds=100.0)
+    assert [record["contender"] for record in records] == ["a"]
     assert log[-1] == "close"
 
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
-def test_parts_have_all_checks_once_and_keep_groups_together(platform):
-    every = checks.all_checks(platform)
-    names = [check.name for check in every]
-    assert len(set(names)) == len(names) > 150
-    parts = [checks.part_of(every, index, 4) for index in (1, 2, 3, 4)]
-    assert sorted(check.name for part in parts for check in part) == sorted(names)
-    assert all(len({check.group for check in part}) > 20 for part in parts)
-    groups = [{check.group for check in part} for part in parts]
-    assert sum(map(len, groups)) == len(set.union(*groups))
-    kernels = {check.case.get("implementation") for check in every} - {None, "auto", "dense", "blockwise", "xla"}
+def test_parts_have_all_checks_once_and_keep_cells_together(platform):
+    suite = accelerator(platform)
+    every = [(cell["title"], contender.name) for cell, (contender,) in suite.turns()]
+    assert len(set(every)) == len(every) > 150
+    parts = []
+    for index in (1, 2, 3, 4):
+        args = argparse.Namespace(suite="accelerator", part=(index, 4), heads=None, modes=None, only=None)
+        parts.append([(cell["title"], contender.name) for cell, (contender,) in benchmark.chosen_turns(suite, args)])
+    assert sorted(name for part in parts for name in part) == sorted(every)
+    titles = [{title for title, _ in part} for part in parts]
+    assert all(len(own) > 20 for own in titles)
+    assert sum(map(len, titles)) == len(set.union(*titles))
+    kernels = {contender.case.get("implementation") for _, (contender,) in suite.turns()}
+    kernels -= {None, "auto", "dense", "blockwise", "xla"}
     assert kernels == {"cpu": set(), "gpu": {"pallas", "cudnn"}, "tpu": {"splash"}}[platform]
 
 
-def timed(name, group, wall, **case):
-    case = {"kind": "attend", "spec": "alibi", "mode": "f", "length": 64, **case}
-    return dict(name=f"{group}: {name}", group=group, case=case, wall=wall, temp_bytes=2**20, **SHARED)
+SHARED = dict(suite="accelerator", threads=2, skip=None, temp_bytes=None, peak_bytes=None, load=0.5, versions=VERSIONS)
+SHARED["about"] = dict(processor="P", cpus=2, memory="1 GiB", platform="L", commit="abc")
 
 
-SHARED = dict(versions=VERSIONS, commit="c", date="d")
+def timed(contender, wall):
+    cell = {"title": "attention, f, 64", "mode": "f", "length": 64}
+    return {**SHARED, "contender": contender, "cell": cell, "wall": wall, "temp_bytes": 2**20}
 
 
 def compared(spec, **found):
-    return dict(
-        name=spec, group=spec, case={"kind": "compare", "spec": spec, "dtype": "float32"}, found=found, **SHARED
-    )
+    cell = {"title": spec, "mode": "compare", "spec": spec, "dtype": "float32"}
+    return {**SHARED, "contender": "against dense attention", "cell": cell, "wall": None, "found": found}
 
 
-def test_the_table_says_what_agrees_and_what_is_fastest():
+def test_the_table_says_what_agrees_and_what_is_fastest(tmp_path):
     records = [
         compared("rope()", pallas={"errors": {"output": 1e-6}}, cudnn={"refused": "it is float32"}),
         compared("alibi()", pallas={"errors": {"output": 1e-6, "tokens": 0.5}}, blockwise={"error": "TypeError: no"}),
         compared("t5()", pallas={"errors": {"output": "NaN"}}),
-        timed("alibi, pallas", "attention, f, 64", [0.2, 0.2, 0.2], implementation="pallas") | {"runs": 10},
-        timed("alibi, dense", "attention, f, 64", [0.06], implementation="dense"),
-        timed("jax.nn, cuDNN, no encoding", "attention, f, 64", [0.01], kind="library"),
-        {**compared("none", blockwise={}), "found": {}, "skip": "RuntimeError: out of memory"},
+        timed("alibi, pallas", [0.2, 0.2, 0.2]) | {"runs": 10},
+        timed("alibi, dense", [0.06]),
+        timed("jax.nn, cuDNN, no encoding", [0.01]),
+        compared("none") | {"skip": "RuntimeError: out of memory"},
     ]
-    text = table.to_markdown(records, left=3)
+
+    def page(records, left):
+        (tmp_path / "results-1of2.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        return benchmark.write_table(tmp_path, left)
+
+    text = page(records, 3)
     assert "| pallas | float32 | 1 | 2 | 0 | 0 | inf, t5() |" in text
     assert "| cudnn | float32 | 0 | 0 | 0 | 1 |  |" in text
     assert "alibi(), blockwise: TypeError: no" in text
     assert "tokens 5.0e-01" in text
-    assert "| alibi, pallas | 20 | 0% | 2.00 | 1.0 |  |" in text
+    assert "| attention, f, 64 | alibi, pallas | 20 | 0.0% | 3 | 1.0 |  | 2.00 |" in text
     assert "| alibi | f | 64 | pallas | 3.00x dense |" in text
     assert "none: RuntimeError: out of memory" in text
     assert "3 checks of this part are left" in text
+    assert "device a fast one" in text
     assert "CPU" not in text
     small = [{**records[0], "versions": {**VERSIONS, "platform": "cpu"}}]
-    assert "This was run on a CPU, in small" in table.to_markdown(small, left=0)
+    assert "This was run on a CPU, in small" in page(small, 0)
+    told = [table.outcome(record) for record in records]
+    assert told[:2] == ["pallas agrees", "pallas DIFFERS, blockwise DIFFERS"]
+    assert told[3:5] == ["20 ms", "60 ms"]
 
 
 @pytest.mark.parametrize(
@@ -167,10 +185,9 @@ class Absent:
         if name.partition(".")[0] in {ABSENT}:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Absent())
-import experiments.benchmark, experiments.benchmarks.accelerator.checks, experiments.benchmarks.accelerator.running
-import experiments.benchmarks.accelerator.table, experiments.benchmarks.machine, posjax.jsonl
+import experiments.benchmark
 ours = [name for name in sys.modules if name.partition(".")[0] == "absl"]
-import experiments.benchmarks.accelerator.side, experiments.benchmarks.worker
+import experiments.benchmarks.accelerator_side, experiments.benchmarks.worker
 print(ours)
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True)
@@ -194,10 +211,11 @@ def test_it_runs_in_small_on_a_cpu_and_goes_on_where_it_was(tmp_path):
     environment |= {"JAX_PLATFORMS": "cpu", **cheap}
     told = [subprocess.run(command, cwd=REPO, capture_output=True, text=True, env=environment).stdout for _ in range(2)]
     records = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    assert len({record["name"] for record in records}) == len(records) >= 6
-    assert not [record["name"] for record in records if record.get("skip")]
+    names = [(record["cell"]["title"], record["contender"]) for record in records]
+    assert len(set(names)) == len(records) >= 6
+    assert not [record["skip"] for record in records if record["skip"]]
     (kernel,) = (record for record in records if "found" in record)
     assert {"blockwise", "dense", "pallas_interpret"} == set(kernel["found"])
-    assert all(table.agrees(kernel, found) for found in kernel["found"].values())
+    assert all(agrees(kernel, found) for found in kernel["found"].values())
     assert "This was run on a CPU, in small" in (tmp_path / "table.md").read_text()
     assert "0 checks on cpu" in told[1]

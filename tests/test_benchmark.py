@@ -98,7 +98,7 @@ def test_a_module_that_is_not_installed_is_a_reason():
 def test_contenders_take_turns():
     log = []
     workers = {name: Fake(name, log, lambda case: 1.0) for name in "abc"}
-    found = pool.measure(workers, {name: {"length": 4} for name in "abc"}, Settings(rounds=3, cell_seconds=100))
+    found = pool.time_in_turn(workers, {name: {"length": 4} for name in "abc"}, Settings(rounds=3, cell_seconds=100))
     assert "".join(log) == "abcabcabc"
     assert found["a"]["cpu"] == [1.0, 1.0, 1.0]
     assert found["a"]["wall"] == [2.0, 2.0, 2.0]
@@ -120,11 +120,11 @@ def fake_suite(*contenders, lengths=(1024, 2048, 4096), goals=()):
 
 def run_fake(suite, begin, **settings):
     settings = Settings(rounds=1, **settings)
-    return [record for cell in running.run("s", suite, 2, {}, settings, begin=begin) for record in cell]
+    return [record for turn in running.run_suite("s", suite, suite.turns(), 2, begin, settings) for record in turn]
 
 
 def test_what_would_take_too_long_or_too_much_is_left_out_with_the_reason():
-    def begin(contender, *_):
+    def begin(contender):
         return Fake(contender.name, [], lambda case: 1e-6 * case["length"] ** 2, peak=2**20)
 
     slow = run_fake(fake_suite(Contender("a", "jax", {})), begin, call_seconds=10)
@@ -137,18 +137,18 @@ def test_what_would_take_too_long_or_too_much_is_left_out_with_the_reason():
 def test_a_contender_that_dies_is_started_again_for_other_cells_only():
     started = []
 
-    def begin(contender, *_):
+    def begin(contender):
         started.append(contender.name)
         return Fake(contender.name, [], lambda case: 0.5)
 
     suite = fake_suite(Contender("a", "jax", {"kind": "dies"}), Contender("b", "jax", {}), lengths=(8, 16))
     found = {(r["contender"], r["cell"]["length"]): r["skip"] for r in run_fake(suite, begin)}
     assert found == {("a", 8): "killed", ("b", 8): None, ("a", 16): "killed", ("b", 16): None}
-    assert started == ["a", "b", "a"]
+    assert started == ["a", "b"]  # what died at a shorter length is not tried at a longer one
 
 
 def test_a_contender_that_cannot_start_does_not_lose_the_others():
-    def begin(contender, *_):
+    def begin(contender):
         if contender.name == "a":
             raise Ended("no such interpreter")
         return Fake(contender.name, [], lambda case: 0.5, about={"skip": "torch is not installed"})
@@ -159,13 +159,13 @@ def test_a_contender_that_cannot_start_does_not_lose_the_others():
 
 def test_only_what_a_contender_takes_part_in():
     contender = Contender("a", "jax", {}, {"mode": ["f"], "length": (8, 16)})
-    assert running.takes_part(contender, {"mode": "f", "length": 8})
-    assert not running.takes_part(contender, {"mode": "fb", "length": 8})
+    suite = Suite([contender], [{"mode": "f", "length": 8}, {"mode": "fb", "length": 8}], (), {})
+    assert [part for _, part in suite.turns()] == [[contender], []]
 
 
 def test_statistics():
-    assert pool.spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
-    assert pool.spread([4.0]) == 0
+    assert pool.relative_spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
+    assert pool.relative_spread([4.0]) == 0
     pinned, free = record("a", [1.0, 9.0, 2.0]), record("a", [1.0, 9.0, 2.0], threads=2)
     assert (findings.seconds(pinned), findings.seconds(free)) == (2.0, 20.0)
 
@@ -190,19 +190,19 @@ def test_goals_are_judged_where_both_were_measured():
     records += [record("peer", None, skip="too long", length=4096), record("ours", [5.0], length=4096)]
     records += [record("peer", [1.0], length=512), record("ours", [2.0], length=512)]
     goal = Goal("peer / ours", "peer", "ours", {"f": (1.6, 2.0)}, lambda cell: cell["length"] >= 2048)
-    (found,) = findings.judge(records, [goal], {"ours": "ours again"})
+    (found,) = findings.verdicts(records, [goal], {"ours": "ours again"})
     assert (found.cell, found.value, found.verdict, found.control) == ("n=2048 f, 1 core", "2.00", "aim met", "1.10")
     wanted = {"f": (50, None)}
     memory = Goal("temporaries", "peer", "ours", wanted, quantity="temporaries")
     records = [record("peer", [1.0], temp=100 * 2**20), record("ours", [1.0], temp=2**20)]
-    assert findings.judge(records, [memory], {})[0].value == "100.00"
+    assert findings.verdicts(records, [memory], {})[0].value == "100.00"
 
 
 def test_bounds_on_growth_and_size():
     records = [record("a", [1.0], length=n, temp=2**20 * n // 1024) for n in (16384, 4096)]
     growth = Bound("growth", "a", findings.growth(findings.seconds), 1.1, "", ["f"])
     size = Bound("size", "a", findings.largest, 8, "MiB", ["f"])
-    first, second = findings.judge(records, [growth, size], {})
+    first, second = findings.verdicts(records, [growth, size], {})
     assert (first.value, first.verdict) == ("0.25", "met")
     assert (second.value, second.verdict) == ("16 MiB", "**missed by 100%**")
 
@@ -213,14 +213,14 @@ _ABOUT = dict(processor="P", cpus=2, memory="1 GiB", platform="L", commit="abc")
 def test_the_table_has_goals_figures_and_reasons():
     records = [record("peer", [4.0, 4.0]), record("ours", [2.0, 2.0], temp=2**20), record("x|y", None, skip="no *gcc*")]
     goal = Goal("peer / ours", "peer", "ours", {"f": (3, None)})
-    text = table.to_markdown("s", records, findings.judge(records, [goal], {}), "A note.")
+    text = table.suite_text("s", suites.window, Suite((), (), [goal], {}, "A note."), records)
     assert "| peer / ours | n=2048 f, 1 core | 2.00 | at least 3 | **missed by 33%** |  |" in text
     assert "|  | ours | 2000 | 0.0% | 2 | 1.0 | 1.0 |" in text
     assert "| ours | 2000 | - | 1 |" in table.measurements([record("ours", [2.0])])  # one round has no spread
     assert r"* x\|y, n=2048 f, 1 core: no \*gcc\*" in text
     made = [{**record, "about": about} for record in records for about in (_ABOUT, {**_ABOUT, "processor": "Q"})]
     assert [line[:7] for line in table.about_text(made).splitlines() if "jax 1" in line] == ["* s: P,", "* s: Q,"]
-    panels = table.panels([*records, record("ours", [5.0], length=4096)])
+    panels = table.cost_panels([*records, record("ours", [5.0], length=4096)])
     assert panels[0].curves[1].values == {2048: 2000.0, 4096: 5000.0}
 
 
@@ -238,13 +238,12 @@ def test_goals_name_contenders_that_are_measured(make):
     for ours, twin in suite.controls.items():
         assert {ours, twin} <= names
     for contender in suite.contenders:
-        assert any(running.takes_part(contender, cell) for cell in suite.cells)
+        assert any(contender in part for _, part in suite.turns())
 
 
 def test_the_command_writes_and_replaces(tmp_path, monkeypatch, capsys):
-    begin = lambda contender, *_: Fake(contender.name, [], lambda case: 0.01)  # noqa: E731
-    real = running.run
-    monkeypatch.setattr(running, "run", lambda *args, **options: real(*args, **options, begin=begin))
+    begin = lambda contender, **_: Fake(contender.name, [], lambda case: 0.01)  # noqa: E731
+    monkeypatch.setattr(pool, "start_worker", begin)
     line = ["window", "--quick", "--threads=1", "--modes=f", f"--out={tmp_path}"]
     assert benchmark.main(line) == 0
     assert benchmark.main(line) == 0
@@ -253,4 +252,6 @@ def test_the_command_writes_and_replaces(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "window.png").stat().st_size > 1000
     capsys.readouterr()
     assert benchmark.main([*line, "--only=nobody"]) == 2
-    assert "the contenders are posjax window(512)" in capsys.readouterr().err
+    assert "--only=nobody: nothing has that in its name; --list shows" in capsys.readouterr().err
+    assert benchmark.main([*line, "--list", "--only=again", "--part=2/2"]) == 0
+    assert capsys.readouterr().out == "H=4 n=8192 f: posjax window(512) again\n"

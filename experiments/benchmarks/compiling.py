@@ -10,7 +10,7 @@ import numpy as np
 from experiments.benchmarks.contender import Call
 
 
-def compiled(function: Callable, *arguments: Any) -> Call:
+def compiled_call(function: Callable, *arguments: Any) -> Call:
     """The call of a function with these arguments, which stay on the device and are not donated."""
     arguments = jax.tree.map(jnp.asarray, arguments)
     program = jax.jit(function).lower(*arguments).compile()
@@ -25,5 +25,5 @@ def held_bytes(program: jax.stages.Compiled) -> int:
     return held - memory.alias_size_in_bytes
 
 
-def normal(seed: int, *shape: int, dtype=np.float32) -> np.ndarray:
+def random_array(seed: int, *shape: int, dtype=np.float32) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape, np.float32).astype(dtype)

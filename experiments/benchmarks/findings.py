@@ -1,9 +1,8 @@
 """Verdicts from measurements: ratios against goals."""
 
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
-
-from experiments.benchmarks.pool import median
 
 Record = Mapping[str, Any]
 
@@ -47,22 +46,27 @@ class Finding(NamedTuple):
 
 
 def seconds(record: Record) -> float | None:
-    """The median time of a call: of the CPU where one core was all it had, else by the clock."""
-    times = record["cpu" if record["threads"] == 1 else "wall"]
-    return median(times) if times and not record["skip"] else None
+    """The median time of a run, of which a call may make several; None if it was not timed."""
+    found = times(record)
+    return statistics.median(found) / record.get("runs", 1) if found and not record["skip"] else None
+
+
+def times(record: Record) -> Sequence[float] | None:
+    """The seconds of a call in each round: of the CPU where one core was all it had, else by the clock."""
+    return record["cpu" if record["threads"] == 1 else "wall"]
 
 
 def temporaries(record: Record) -> float | None:
+    """The bytes of a program's temporaries."""
     return record["temp_bytes"]
 
 
-def amount(record: Record, quantity: str) -> float | None:
-    return seconds(record) if quantity == "time" else temporaries(record)
+_AMOUNTS = {"time": seconds, "temporaries": temporaries}
 
 
 def largest(records: Sequence[Record]) -> float | None:
     """The temporaries at the greatest length, in MiB."""
-    found = [record["temp_bytes"] for record in records if record["temp_bytes"]]
+    found = [temporaries(record) for record in records if temporaries(record)]
     return found[-1] / 2**20 if found else None
 
 
@@ -80,22 +84,20 @@ def growth(of: Callable[[Record], float | None]) -> Callable[[Sequence[Record]],
     return figure
 
 
-def judge(records: Sequence[Record], goals: Iterable[Goal | Bound], controls: Mapping[str, str]) -> list[Finding]:
+def verdicts(records: Sequence[Record], goals: Iterable[Goal | Bound], controls: Mapping[str, str]) -> list[Finding]:
     """A finding for each goal and cell in which it was measured.
 
     Args:
       controls: by contender, the name of the second process that ran the same code.
     """
     cells = by_cell(records)
-    findings = []
+    found: list[Finding | None] = []
     for goal in goals:
         if isinstance(goal, Bound):
-            findings += _bounded(goal, records)
-            continue
-        for contenders in cells.values():
-            if finding := _compared(goal, contenders, controls):
-                findings.append(finding)
-    return findings
+            found += _bounded(goal, records)
+        else:
+            found += [_compared(goal, contenders, controls) for contenders in cells.values()]
+    return [finding for finding in found if finding]
 
 
 def by_cell(records: Iterable[Record]) -> dict[tuple, dict[str, Record]]:
@@ -111,19 +113,19 @@ def _compared(goal: Goal, contenders: Mapping[str, Record], controls: Mapping[st
     over, under = contenders.get(goal.over), contenders.get(goal.under)
     if over is None or under is None or not goal.where(over["cell"]) or over["cell"]["mode"] not in goal.wanted:
         return None
-    above, below = amount(over, goal.quantity), amount(under, goal.quantity)
+    above, below = (_AMOUNTS[goal.quantity](record) for record in (over, under))
     if not above or not below:
         return None
     floor, aim = goal.wanted[over["cell"]["mode"]]
     twin = contenders.get(controls.get(goal.under, ""))
-    again = amount(twin, "time") if twin else None
+    again = seconds(twin) if twin and goal.quantity == "time" else None
     return Finding(
         goal.title,
         cell_text(over),
         f"{above / below:.2f}",
         wanted_text(floor, aim, goal.at_most),
         verdict(above / below, floor, aim, goal.at_most),
-        f"{again / below:.2f}" if again and goal.quantity == "time" else "",
+        f"{again / below:.2f}" if again else "",
     )
 
 
@@ -157,17 +159,20 @@ def verdict(ratio: float, floor: float, aim: float | None, at_most: bool) -> str
 
 
 def wanted_text(floor: float, aim: float | None, at_most: bool) -> str:
+    """at least 1.6 (aim 2)."""
     if at_most:
         return f"at most {floor:g}"
     return f"at least {floor:g}" + (f" (aim {aim:g})" if aim is not None else "")
 
 
 def cell_text(record: Record) -> str:
-    """n=2048 H=4 fb, 1 core."""
-    cell = record["cell"]
-    short = {"length": "n", "heads": "H", "batch": "B"}
-    sizes = [
-        f"{short.get(name, name)}={value}" for name, value in cell.items() if name not in ("mode", "kind", "head_dim")
-    ]
+    """n=2048 H=4 fb, 1 core; the title of a cell that has one."""
     cores = "1 core" if record["threads"] == 1 else f"{record['threads']} cores"
-    return f"{' '.join([*sizes, cell['mode']])}, {cores}"
+    return record["cell"].get("title") or f"{cell_name(record['cell'])}, {cores}"
+
+
+def cell_name(cell: Mapping[str, Any]) -> str:
+    """n=2048 H=4 fb; the title of a cell that has one."""
+    short, unsaid = {"length": "n", "heads": "H", "batch": "B"}, ("mode", "kind", "head_dim")
+    sizes = [f"{short.get(name, name)}={value}" for name, value in cell.items() if name not in unsaid]
+    return cell.get("title") or " ".join([*sizes, cell["mode"]])

@@ -4,6 +4,7 @@ Measured lengths give a polynomial without negative coefficients, separately for
 where all pairs of tokens are computed or held. The answer is the length at which it reaches the limit.
 """
 
+import bisect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,7 @@ _ABOUT = (
 )
 
 
-def suite(lengths: Sequence[int] | None, given: Mapping[str, Any]) -> Suite:
+def inputs_suite(lengths: Sequence[int] | None, given: Mapping[str, Any]) -> Suite:
     """Memory and time of a decoder by length and kind of attention.
 
     Args:
@@ -51,7 +52,7 @@ def suite(lengths: Sequence[int] | None, given: Mapping[str, Any]) -> Suite:
     return Suite(contenders, cells, (), {}, compiles=True)
 
 
-def to_markdown(records: Sequence[Record]) -> str:
+def inputs_text(records: Sequence[Record]) -> str:
     """The answers, then every length."""
     given = records[0]["given"]
     limits = {"held_bytes": given["memory"], "seconds": given["seconds"]}
@@ -80,7 +81,7 @@ def to_markdown(records: Sequence[Record]) -> str:
     )
 
 
-def panels(records: Sequence[Record]) -> list[Panel]:
+def input_panels(records: Sequence[Record]) -> list[Panel]:
     """Memory and time of each kind of work."""
     given, drawn = records[0]["given"], []
     for work in dict.fromkeys(record["cell"]["mode"] for record in records):
@@ -136,14 +137,7 @@ def _longest(records: Sequence[Record], quantity: str, limit: float) -> int | No
     points = _points(records, quantity)
     if len(points) < 2:
         return None
-    need = fit(points, _degree(records[0], quantity))
-    if need(1) > limit:
-        return 0
-    low, high = 1, MOST + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if need(middle) <= limit else (low, middle)
-    return low
+    return bisect.bisect_right(range(1, MOST + 1), limit, key=fit(points, _degree(records[0], quantity)))
 
 
 def _with_reach(records: Sequence[Record], quantity: str, length: int | None) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 import posjax
-from experiments.benchmarks.compiling import compiled
+from experiments.benchmarks.compiling import compiled_call
 from experiments.benchmarks.contender import Call
 from posjax.models import BlockConfig, Decoder, ViT
 
@@ -28,7 +28,7 @@ def train_vit(case: Mapping[str, Any]) -> Call:
 
 def _train(case: Mapping[str, Any], model: str) -> Call:
     step, given = training(case, model)
-    return compiled(step, *given)
+    return compiled_call(step, *given)
 
 
 def training(case: Mapping[str, Any], model: str) -> tuple[Callable, tuple]:
@@ -117,7 +117,7 @@ def llama(case: Mapping[str, Any]) -> Call:
     def prefill(variables, tokens, site):
         return model.apply(variables, tokens, site, cache_size=case["length"], method=Decoder.prefill)
 
-    return compiled(prefill, variables, tokens, site)
+    return compiled_call(prefill, variables, tokens, site)
 
 
 def _decode(case: Mapping[str, Any], model: Decoder, variables, tokens, site) -> Call:
@@ -136,7 +136,7 @@ def _decode(case: Mapping[str, Any], model: Decoder, variables, tokens, site) ->
 
         return jax.lax.scan(step, (token, site, caches), length=steps)[0][0]
 
-    return compiled(run, variables, tokens[:, -1:], last, caches)
+    return compiled_call(run, variables, tokens[:, -1:], last, caches)
 
 
 def score(case: Mapping[str, Any]) -> Call:

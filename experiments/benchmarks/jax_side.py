@@ -9,13 +9,13 @@ import numpy as np
 
 import posjax
 from experiments.benchmarks import jax_inputs, jax_models
-from experiments.benchmarks.compiling import compiled, normal
+from experiments.benchmarks.compiling import compiled_call, random_array
 from experiments.benchmarks.contender import Call
 
 
 def start(threads: int) -> dict[str, str]:
     """Loads the compiler, so that no cell's memory has it in; the versions that are measured."""
-    compiled(jnp.sin, normal(0, 1)).run()
+    compiled_call(jnp.sin, random_array(0, 1)).run()
     return {"jax": jax.__version__, "posjax": posjax.__version__}
 
 
@@ -34,7 +34,7 @@ def _attend(case: Mapping[str, Any]) -> Call:
     encoding = posjax.parse(case["spec"])
     params = encoding.init(jax.random.key(0), posjax.Dims(heads * dim, heads, dim, length=length))
     shape = ((case["batch"],) if "batch" in case else ()) + (length, heads, dim)
-    q, k, v, d_out = (normal(seed, *shape, dtype=jnp.dtype(case.get("dtype", "float32"))) for seed in range(4))
+    q, k, v, d_out = (random_array(seed, *shape, dtype=jnp.dtype(case.get("dtype", "float32"))) for seed in range(4))
     options = dict(causal=True, implementation=case.get("implementation", "blockwise"))
 
     def forward(params, q, k, v, site=site):
@@ -57,7 +57,7 @@ def _library(case: Mapping[str, Any]) -> Call:
     One with parameters is made in every call, as training it needs that; any other beforehand.
     """
     heads, length, dim, dtype = case["heads"], case["length"], case["head_dim"], jnp.dtype(case.get("dtype", "float32"))
-    q, k, v, d_out = (normal(seed, case.get("batch", 1), length, heads, dim, dtype=dtype) for seed in range(4))
+    q, k, v, d_out = (random_array(seed, case.get("batch", 1), length, heads, dim, dtype=dtype) for seed in range(4))
     encoding, site = posjax.parse(case.get("bias", "alibi")), posjax.sites(length)
     params = encoding.init(jax.random.key(0), posjax.Dims(heads * dim, heads, dim, length=length))
     options = dict(is_causal=True, implementation=case.get("implementation", "xla"))
@@ -80,19 +80,19 @@ def _library(case: Mapping[str, Any]) -> Call:
 def _either(case: Mapping[str, Any], forward: Callable, learned: tuple, given: tuple, d_out) -> Call:
     """The forward pass (mode "f") or that and its gradients with respect to `learned` (mode "fb")."""
     if case["mode"] == "f":
-        return compiled(forward, *learned, *given)
+        return compiled_call(forward, *learned, *given)
 
     def both(learned, given, d_out):
         return jax.vjp(lambda *learned: forward(*learned, *given), *learned)[1](d_out)
 
-    return compiled(both, learned, given, d_out)
+    return compiled_call(both, learned, given, d_out)
 
 
 def _rotate(case: Mapping[str, Any]) -> Call:
     """An encoding's `rotate` of a batch of q and k at sites that are data; mode "b" is its backward pass alone."""
     encoding, dtype = posjax.parse(case["spec"]), jnp.dtype(case["dtype"])
     shape = (case["batch"], case["length"], case["heads"], case["head_dim"])
-    q, k = (normal(seed, *shape, dtype=dtype) for seed in range(2))
+    q, k = (random_array(seed, *shape, dtype=dtype) for seed in range(2))
 
     def forward(q, k, site):
         return jax.vmap(lambda q, k: encoding.rotate((), q, site, k, site))(q, k)
@@ -100,14 +100,14 @@ def _rotate(case: Mapping[str, Any]) -> Call:
     def backward(d_q, d_k, site):  # linear in q and k: their values are of no account
         return jax.vjp(lambda q, k: forward(q, k, site), d_q, d_k)[1]((d_q, d_k))
 
-    return compiled(forward if case["mode"] == "f" else backward, q, k, posjax.sites(case["length"]))
+    return compiled_call(forward if case["mode"] == "f" else backward, q, k, posjax.sites(case["length"]))
 
 
 def _copy(case: Mapping[str, Any]) -> Call:
     """A plain copy of q and k."""
     shape = (case["batch"], case["length"], case["heads"], case["head_dim"])
-    q, k = (normal(seed, *shape, dtype=jnp.dtype(case["dtype"])) for seed in range(2))
-    return compiled(lambda q, k: (jnp.copy(q), jnp.copy(k)), q, k)
+    q, k = (random_array(seed, *shape, dtype=jnp.dtype(case["dtype"])) for seed in range(2))
+    return compiled_call(lambda q, k: (jnp.copy(q), jnp.copy(k)), q, k)
 
 
 _KINDS = {

@@ -1,6 +1,5 @@
 """Time and memory against length, on logarithmic axes."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,11 +13,10 @@ _INCHES = (5.2, 3.7)  # of a panel
 
 
 class Curve(NamedTuple):
-    """Values by length. `predicted` ones are drawn as a thin line without points, in the colour of the same name."""
+    """Positive values by length."""
 
     name: str
     values: Mapping[int, float]
-    predicted: bool = False
 
 
 class Panel(NamedTuple):
@@ -31,35 +29,25 @@ class Panel(NamedTuple):
 
 
 def against_length(panels: Sequence[Panel], columns: int = 2) -> "Figure":
-    """A figure with the panels side by side in so many columns; a name has the same colour and marker in all of them.
-
-    Raises:
-      ValueError: nothing to draw, or a value that a logarithmic axis cannot show.
-    """
+    """A figure with the panels side by side in so many columns; a name has the same colour and marker in all of them."""
     from matplotlib.figure import Figure
 
     from posjax.describe.figures import SMALL
 
     drawn = [panel for panel in panels if any(curve.values for curve in panel.curves)]
-    if not drawn:
-        raise ValueError("no panel has a value: nothing to draw")
-    bad = [y for panel in drawn for curve in panel.curves for y in curve.values.values() if not 0 < y < math.inf]
-    if bad:
-        raise ValueError(f"logarithmic axes show positive, finite values; got {bad[0]}")
     names = list(dict.fromkeys(curve.name for panel in drawn for curve in panel.curves))
     columns = min(columns, len(drawn))
     rows = -(-len(drawn) // columns)
     figure = Figure(figsize=(columns * _INCHES[0], rows * _INCHES[1] + 0.2 * -(-len(names) // 2)), layout="constrained")
-    for index, panel in enumerate(drawn):
-        _draw(figure.add_subplot(rows, columns, index + 1), panel, names)
     handles = {}
-    for axes in figure.axes:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    shown = [name for name in names if name in handles] + [name for name in handles if name not in names]
-    figure.legend(
-        [handles[name] for name in shown], shown, loc="outside lower center", ncols=3, frameon=False, fontsize=SMALL + 1
-    )
+    for index, panel in enumerate(drawn):
+        axes = figure.add_subplot(rows, columns, index + 1)
+        _draw(axes, panel, names)
+        lines, labels = axes.get_legend_handles_labels()
+        handles = dict(zip(labels, lines, strict=True)) | handles
+    shown = [name for name in names if name in handles]
+    options = dict(loc="outside lower center", ncols=3, frameon=False, fontsize=SMALL + 1)
+    figure.legend([handles[name] for name in shown], shown, **options)
     return figure
 
 
@@ -70,23 +58,19 @@ def _draw(axes: "Axes", panel: Panel, names: Sequence[str]) -> None:
 
     lengths = sorted({n for curve in panel.curves for n in curve.values})
     for curve in panel.curves:
-        if not curve.values:
-            continue
-        index = names.index(curve.name)
-        x, y = zip(*sorted(curve.values.items()), strict=True)
-        color = HUES[index % len(HUES)]
-        if curve.predicted:
-            axes.plot(x, y, color=color, linewidth=1.0, linestyle=(0, (4, 2)), zorder=1)
-        else:
-            look = dict(color=color, marker=MARKERS[index % len(MARKERS)], markersize=4.5, linewidth=1.4)
-            axes.plot(x, y, label=curve.name, **look)
+        if curve.values:
+            index = names.index(curve.name)
+            look = dict(color=HUES[index % len(HUES)], marker=MARKERS[index % len(MARKERS)])
+            x, y = zip(*sorted(curve.values.items()), strict=True)
+            axes.plot(x, y, label=curve.name, markersize=4.5, linewidth=1.4, **look)
     if panel.limit:
         level, name = panel.limit
         axes.axhline(level, color=GREY, linewidth=1.0, linestyle=":")
         axes.annotate(name, (lengths[0], level), xytext=(0, 3), textcoords="offset points", fontsize=SMALL, color=GREY)
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.xaxis.set_major_locator(FixedLocator(_few(lengths)))
+    few = np.linspace(0, len(lengths) - 1, min(len(lengths), 6)).round().astype(int)  # labels that do not touch
+    axes.xaxis.set_major_locator(FixedLocator([lengths[index] for index in few]))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(lambda n, _: f"{n:,.0f}")
     axes.set_title(panel.title, fontsize=SMALL + 2, loc="left")
@@ -96,10 +80,3 @@ def _draw(axes: "Axes", panel: Panel, names: Sequence[str]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#e4e4e4", linewidth=0.6)
     axes.set_axisbelow(True)
-
-
-def _few(lengths: Sequence[int]) -> Sequence[int]:
-    """Six of the lengths or fewer, with the first and the last, so that their labels do not touch."""
-    if len(lengths) <= 6:
-        return lengths
-    return [lengths[round(i)] for i in np.linspace(0, len(lengths) - 1, 6)]

@@ -23,9 +23,10 @@ class Contender(NamedTuple):
     """A row of a table: in which interpreter, by which module, and what of it."""
 
     name: str
-    side: str  # "jax" or "torch"
+    side: str  # "jax", "torch" or "accelerator"
     case: Mapping[str, Any]  # the request to the module; its fields replace those of the cell
     only: Mapping[str, Sequence[Any]] = {}  # values of the cell for which it is measured; all of them by default
+    fresh: bool = False  # whether each cell has a new process, whose peak of memory is that of the cell
 
 
 class Settings(NamedTuple):
@@ -105,7 +106,7 @@ class Worker:
         return lines[-1][:300] if lines else f"the process ended with exit code {self._process.returncode}"
 
 
-def measure(workers: Mapping[str, Worker], cases: Mapping[str, Mapping[str, Any]], settings: Settings):
+def time_in_turn(workers: Mapping[str, Worker], cases: Mapping[str, Mapping[str, Any]], settings: Settings):
     """One cell: every contender prepared, then timed in rounds, A B C A B C.
 
     Args:
@@ -159,11 +160,7 @@ def _asked(worker: Worker, limit: float, **request: Any) -> dict[str, Any]:
         return {"skip": str(reason), "ended": True}
 
 
-def median(values: Sequence[float]) -> float:
-    return statistics.median(values)
-
-
-def spread(values: Sequence[float]) -> float:
+def relative_spread(values: Sequence[float]) -> float:
     """The interquartile range over the median; 0 for a single value."""
     if len(values) < 2:
         return 0.0
@@ -171,7 +168,9 @@ def spread(values: Sequence[float]) -> float:
     return (high - low) / statistics.median(values)
 
 
-def start(contender: Contender, interpreters: Mapping[str, str], cpus: Sequence[int] | None, threads: int) -> Worker:
+def start_worker(
+    contender: Contender, interpreters: Mapping[str, str], cpus: Sequence[int] | None, threads: int
+) -> Worker:
     """The contender's process.
 
     Raises:

@@ -1,66 +1,116 @@
-"""Measures the cells of a suite, one after the other, leaving out what would be too long or too large."""
+"""The loop of every benchmark: one cell after the other, without the calls that would be too long or too large."""
 
-import contextlib
 import math
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.benchmarks import pool
 from experiments.benchmarks.pool import Contender, Ended, Settings, Worker
-from experiments.benchmarks.suites import Cell, Suite
+from experiments.benchmarks.suites import Cell, Suite, Turn
+
+_LEAST = 10.0  # seconds: with less time left nothing begins
+_UNWELL = ("XlaRuntimeError", "JaxRuntimeError", "InternalError")  # errors of a device that may not compute again
+_FIGURES = ("skip", "seconds", "cpu", "wall", "temp_bytes", "peak_bytes")
+_MORE_FIGURES = ("held_bytes", "runs", "found")  # of some contenders
 
 
-def run(
+def run_suite(
     name: str,
     suite: Suite,
+    turns: Sequence[Turn],
     threads: int,
-    interpreters: Mapping[str, str],
+    begin: Callable[[Contender], Worker],
     settings: Settings,
-    on_cell: Callable[[Cell], None] = lambda cell: None,
-    begin: Callable[..., Worker] = pool.start,
+    *,
+    end: float = math.inf,
+    now: Callable[[], float] = time.monotonic,
 ) -> Iterator[list[dict[str, Any]]]:
-    """The records of one cell after the other.
+    """Yields the records of each turn of a suite; a turn that `end` cuts off has none.
 
     Args:
-      threads: 1 pins every worker to the same core; more leave them all cores.
-      interpreters: the Python of each side.
-      on_cell: is told which cell comes next.
+      turns: the turns of the suite to measure.
+      threads: number of cores, for the records.
+      begin: starts a contender's process.
+      end: time of `now` at which to stop.
+
+    Raises:
+      ValueError: the device of a suite that is measured one by one is gone.
     """
-    cpus = [max(os.sched_getaffinity(0))] if threads == 1 else None
     history = History(settings)
-    with contextlib.ExitStack() as stack:
-        workers, refused = _started(suite.contenders, interpreters, cpus, threads, begin, stack)
-        for cell in suite.cells:
-            on_cell(cell)
-            part = [c for c in suite.contenders if takes_part(c, cell)]
-            slow = {c.name: history.too_slow(c.name, cell) for c in part}
-            skips = {c.name: refused.get(c.name) or history.too_large(c.name, cell) for c in part}
+    with _Workers(begin, shared=suite.one_by_one) as workers:
+        for cell, contenders in turns:
+            left = end - now()
+            if left < _LEAST:
+                return
+            found, cases = {}, {}
+            for c in contenders:
+                slow = history.too_slow(c.name, cell)
+                skip = history.too_large(c.name, cell) or (None if suite.compiles else slow) or workers.start(c)
+                if skip:
+                    found[c.name] = {"skip": skip}
+                else:
+                    cases[c.name] = {**cell, **c.case} | ({"run": not slow} if suite.compiles else {})
+            limits = settings._replace(prepare_seconds=min(settings.prepare_seconds, left))
             if suite.compiles:
-                extra = {name: {"run": not reason} for name, reason in slow.items()}
-            else:
-                skips, extra = {name: skip or slow[name] for name, skip in skips.items()}, {}
-            cases = {c.name: {**cell, **c.case, **extra.get(c.name, {})} for c in part if not skips[c.name]}
-            load = os.getloadavg()[0]
-            timed = settings._replace(call_seconds=math.inf) if suite.compiles else settings
-            found = pool.measure({c: workers[c] for c in cases}, cases, timed)
+                limits = limits._replace(call_seconds=math.inf)
+            live, load = {c.name: workers.of(c) for c in contenders}, os.getloadavg()[0]
+            found |= pool.time_in_turn(live, cases, limits)
+            if now() >= end and any(reply.get("ended") for reply in found.values()):
+                return
             records = []
-            for contender in part:
-                reply = found.get(contender.name, {"skip": skips[contender.name]})
-                about = workers[contender.name].about if contender.name in workers else {}
-                shared = dict(suite=name, contender=contender.name, cell=dict(cell), threads=threads)
-                records.append({**shared, **_figures(reply), "load": load, **about})
+            for c in contenders:
+                shared = dict(suite=name, contender=c.name, cell=dict(cell), threads=threads)
+                about = live[c.name].about if live[c.name] else {}
+                records.append({**shared, **_figures(found[c.name]), "load": load, **about})
                 history.add(records[-1])
-                if reply.get("ended"):  # by the system, for want of memory, or by ourselves; other cells may do
-                    workers[contender.name].close()
-                    again, why = _started([contender], interpreters, cpus, threads, begin, stack)
-                    workers |= again
-                    refused |= why
+                if found[c.name].get("ended") or _unwell(found[c.name]):
+                    workers.end(c)  # other cells may do
             yield records
 
 
-def takes_part(contender: Contender, cell: Cell) -> bool:
-    return all(cell.get(name) in values for name, values in contender.only.items())
+class _Workers:
+    """The process of each contender, started when it is first needed; `shared`: one for all, which others replace."""
+
+    def __init__(self, begin: Callable[[Contender], Worker], shared: bool):
+        self._begin, self._shared = begin, shared
+        self._live: dict[str, Worker] = {}
+        self._refused: dict[str, str] = {}
+
+    def __enter__(self) -> "_Workers":
+        return self
+
+    def __exit__(self, *_) -> None:
+        for worker in self._live.values():
+            worker.close()
+
+    def of(self, contender: Contender) -> Worker | None:
+        return self._live.get(self._key(contender))
+
+    def start(self, contender: Contender) -> str | None:
+        """Starts a process unless it is there; returns the reason if the contender cannot be measured here."""
+        key = self._key(contender)
+        if contender.fresh:
+            self.end(contender)
+        if key not in self._live and key not in self._refused:
+            try:
+                self._live[key] = self._begin(contender)
+            except Ended as reason:
+                if self._shared:
+                    raise ValueError(f"no worker starts any more: {reason}; what was measured is kept") from None
+                self._refused[key] = str(reason)
+            else:
+                if reason := self._live[key].about.get("skip"):
+                    self._refused[key] = reason
+        return self._refused.get(key)
+
+    def end(self, contender: Contender) -> None:
+        if worker := self._live.pop(self._key(contender), None):
+            worker.close()
+
+    def _key(self, contender: Contender) -> str:
+        return "" if self._shared else contender.name
 
 
 class History:
@@ -107,21 +157,10 @@ def _series(contender: str, cell: Cell) -> tuple:
 
 
 def _figures(reply: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("skip", "seconds", "cpu", "wall", "temp_bytes", "peak_bytes")
-    held = {"held_bytes": reply["held_bytes"]} if "held_bytes" in reply else {}
-    return {name: reply.get(name) for name in names} | held
+    return {name: reply.get(name) for name in _FIGURES} | {name: reply[name] for name in _MORE_FIGURES if name in reply}
 
 
-def _started(contenders, interpreters, cpus, threads, begin, stack) -> tuple[dict[str, Worker], dict[str, str]]:
-    """(workers by contender, the reasons of those that cannot be measured here)."""
-    workers, refused = {}, {}
-    for contender in contenders:
-        try:
-            worker = stack.enter_context(begin(contender, interpreters, cpus, threads))
-        except Ended as reason:
-            refused[contender.name] = str(reason)
-            continue
-        workers[contender.name] = worker
-        if "skip" in worker.about:
-            refused[contender.name] = worker.about["skip"]
-    return workers, refused
+def _unwell(reply: Mapping[str, Any]) -> bool:
+    """Whether a device raised an error after which it may not compute again."""
+    errors = [reply.get("skip"), *(result.get("error") for result in reply.get("found", {}).values())]
+    return any(text.startswith(_UNWELL) for text in errors if text)

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from experiments.benchmarks.findings import Bound, Goal, growth, seconds
 from experiments.benchmarks.pool import Contender
 
-Cell = Mapping[str, Any]  # "mode" and what else its contenders share; "length" last in the order of measurement
+Cell = Mapping[str, Any]  # "mode", "length" and what else its contenders share; "title" if it has a name of its own
+Turn = tuple[Cell, list[Contender]]  # contenders that are measured together
 
 
 class Suite(NamedTuple):
@@ -18,6 +19,16 @@ class Suite(NamedTuple):
     controls: Mapping[str, str]  # contender -> the second process with the same code
     note: str = ""
     compiles: bool = False  # whether a call that would take too long is compiled for its memory
+    one_by_one: bool = False  # whether one process at a time measures all contenders, as a device has room for one
+    base: str = ""  # the contender whose time divides those of the others in the table, or else the first of a cell
+
+    def turns(self) -> list[Turn]:
+        """Returns all turns, in order."""
+        turns: list[Turn] = []
+        for cell in self.cells:
+            part = [c for c in self.contenders if all(cell.get(name) in values for name, values in c.only.items())]
+            turns += [(cell, [c]) for c in part] if self.one_by_one else [(cell, part)]
+        return turns
 
 
 _QUICK = (512, 2048)

@@ -79,12 +79,8 @@ def newest(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     times = {spec: dict.fromkeys(("step", "16 steps"), (limit, None)) for spec, limit in most.items()}
     suite = _over_none({}, times, cells)
     memory = [
-        Goal(
-            f"temporaries of {goal.title}",
-            *goal[1:3],
-            {"step": goal.wanted["step"]},
-            at_most=True,
-            quantity="temporaries",
+        goal._replace(
+            title=f"temporaries of {goal.title}", wanted={"step": goal.wanted["step"]}, quantity="temporaries"
         )
         for goal in suite.goals
     ]

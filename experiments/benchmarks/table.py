@@ -1,52 +1,78 @@
 """A benchmark as markdown: goals and verdicts first, then every measurement, then the contenders left out and why."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 
-from experiments.benchmarks.findings import Finding, Record, by_cell, cell_text, seconds
+from experiments.benchmarks.agreement import agreement_text, agrees
+from experiments.benchmarks.findings import Record, by_cell, cell_text, seconds, times, verdicts
 from experiments.benchmarks.plots import Curve, Panel
-from experiments.benchmarks.pool import spread
-from experiments.benchmarks.units import mib
-from posjax.describe import markdown
-from posjax.describe.markdown import escape_markdown
+from experiments.benchmarks.pool import relative_spread
+from experiments.benchmarks.suites import Suite
+from experiments.benchmarks.units import duration, mib
+from posjax.describe.markdown import escape_markdown, grid
 
 
-def to_markdown(name: str, records: Sequence[Record], findings: Sequence[Finding], note: str) -> str:
-    """The section of one suite; ends with a newline."""
-    parts = [f"## {name}", note, goals(findings), "### Measurements", measurements(records)]
-    if left_out := skipped(records):
-        parts += ["### Not measured", left_out]
-    return "\n\n".join(part for part in parts if part) + "\n"
+def suite_text(name: str, make: Callable[..., Suite], suite: Suite, records: Sequence[Record]) -> str:
+    """Returns the section of a suite, which `make` made."""
+    parts = [f"## {name}", " ".join(filter(None, (inspect.getdoc(make), suite.note)))]
+    if compared := agreement_text(records):
+        parts += ["### Does it agree with dense attention?", compared]
+    if findings := verdicts(records, suite.goals, suite.controls):
+        parts.append(_table(("ratio", "cell", "measured", "wanted", "verdict", "A/A"), findings))
+    if fastest := _fastest(records) if suite.one_by_one else "":
+        parts += ["### The fastest by encoding and length", fastest]
+    parts += ["### Measurements", measurements(records, suite.base)]
+    if reasons := skipped(records):
+        parts += ["### Not measured", reasons]
+    return "\n\n".join(parts)
 
 
-def goals(findings: Sequence[Finding]) -> str:
-    if not findings:
-        return ""
-    header = ("ratio", "cell", "measured", "wanted", "verdict", "A/A")
-    rows = [(f.title, f.cell, f.value, f.wanted, f.verdict, f.control) for f in findings]
-    return grid(header, rows)
-
-
-def measurements(records: Sequence[Record]) -> str:
-    """A row per cell and contender: median time, its spread, and the memory beside."""
+def measurements(records: Sequence[Record], base: str = "") -> str:
+    """A row per cell and contender: median time, its spread, memory, and the time over that of `base` if that is given."""
     header = ("cell", "contender", "ms", "IQR", "rounds", "temporaries MiB", "peak MiB")
     rows = []
     for contenders in by_cell(records).values():
-        cell = ""
-        for record in contenders.values():
-            if record["skip"]:
-                continue
-            times = record["cpu" if record["threads"] == 1 else "wall"]
-            figures = (f"{1e3 * seconds(record):.4g}", _spread(times), str(len(times))) if times else ("",) * 3
-            label = cell_text(record)
-            shown = "" if label == cell else label
-            cell = label
-            rows.append((shown, record["contender"], *figures, mib(record["temp_bytes"]), mib(record["peak_bytes"])))
-    return grid(header, rows)
+        measured = [record for record in contenders.values() if not record["skip"] and "found" not in record]
+        first = next(filter(seconds, [*(r for r in measured if r["contender"] == base), *measured]), None)
+        for index, record in enumerate(measured):
+            label, figures, over = "" if index else cell_text(record), ("",) * 3, ""
+            if time := seconds(record):
+                figures = f"{1e3 * time:.4g}", _spread(times(record)), str(len(times(record)))
+                over = f"{time / seconds(first):.2f}"
+            row = (label, record["contender"], *figures, mib(record["temp_bytes"]), mib(record["peak_bytes"]))
+            rows.append((*row, over) if base else row)
+    return _table((*header, f"over {base}, or the first") if base else header, rows)
+
+
+def _fastest(records: Sequence[Record]) -> str:
+    """Our fastest implementation by encoding, mode and length; contenders are named "encoding, implementation"."""
+    rows = []
+    for cell in by_cell(record for record in records if record["cell"]["mode"] in ("f", "fb")).values():
+        ranks: dict[str, list[tuple[float, str]]] = {}
+        for name, record in cell.items():
+            spec, _, implementation = name.rpartition(", ")
+            if seconds(record) and not name.startswith("jax.nn"):
+                ranks.setdefault(spec, []).append((seconds(record), implementation))
+                mode, length = record["cell"]["mode"], f"{record['cell']['length']:,}"
+        for spec, ranked in ranks.items():
+            (first, fastest), *others = sorted(ranked)
+            lead = f"{others[0][0] / first:.2f}x {others[0][1]}" if others else ""
+            rows.append((spec, mode, length, fastest, lead))
+    return _table(("encoding", "mode", "length", "fastest", "ahead of the next by"), rows) if rows else ""
+
+
+def outcome(record: Record) -> str:
+    """The result in a few words: a time, an agreement, or the reason that there is neither."""
+    if record["skip"] or seconds(record):
+        return record["skip"] or duration(seconds(record))
+    results = {name: result for name, result in record.get("found", {}).items() if "refused" not in result}
+    texts = [f"{name} {'agrees' if agrees(record, result) else 'DIFFERS'}" for name, result in results.items()]
+    return ", ".join(texts) or "compiled"
 
 
 def _spread(times: Sequence[float]) -> str:
     """The interquartile range; one round has none."""
-    return f"{spread(times):.1%}" if len(times) > 1 else "-"
+    return f"{relative_spread(times):.1%}" if len(times) > 1 else "-"
 
 
 def skipped(records: Sequence[Record]) -> str:
@@ -59,40 +85,42 @@ def skipped(records: Sequence[Record]) -> str:
     return "\n".join(f"* {escape_markdown(line[2:])}" for line in lines)
 
 
-def grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return markdown.grid(header, [[_cell(text) for text in row] for row in rows], left=2)
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    cells = [[text if text.startswith("**") else escape_markdown(text) for text in row] for row in rows]
+    return grid(header, cells, left=2)
+
+
+HOW = (
+    "Each contender runs in a process of its own, in turn with the others (A B C A B C). On 1 core all share the "
+    "same pinned core with one thread, and time is that of the CPU; on all cores it is that of the clock. Figures "
+    "are medians over rounds, IQR their interquartile range; A/A is the time of the same code in a second process "
+    "over that of the first. Temporaries are what XLA's compiled program says; peak is the growth of a process by "
+    "inputs and one call. A load above 1 means that others were at work."
+)
 
 
 def about_text(records: Sequence[Record]) -> str:
-    """A line for each machine and commit, and how figures are to be read."""
+    """A line for each machine and commit."""
     machines: dict[str, list[Record]] = {}
     for record in records:
         about = record["about"]
         machine = f"{about['processor']}, {about['cpus']} cores, {about['memory']}, {about['platform']}"
         machines.setdefault(f"{machine}; posjax at {about['commit']}", []).append(record)
-    lines = [_made_with(machine, own) for machine, own in machines.items()]
-    return "\n".join(lines) + (
-        "\n\nEach contender runs in a process of its own, in turn with the others (A B C A B C). On 1 core all share the "
-        "same pinned core with one thread, and time is that of the CPU; on all cores it is that of the clock. Figures "
-        "are medians over rounds, IQR their interquartile range; A/A is the time of the same code in a second process "
-        "over that of the first. Temporaries are what XLA's compiled program says; peak is the growth of a process by "
-        "inputs and one call. A load above 1 means that others were at work."
-    )
+    lines = []
+    for machine, own in machines.items():
+        suites = ", ".join(dict.fromkeys(record["suite"] for record in own))
+        versions: dict[str, str] = {}
+        for record in own:
+            versions |= record.get("versions") or {}
+        used = ", ".join(f"{package} {version}" for package, version in sorted(versions.items()) if version)
+        allocators = " / ".join(sorted({record["allocator"] for record in own if record.get("allocator")}))
+        loads = [record["load"] for record in own if record["load"] is not None]
+        load = f"; load of the system {min(loads):.1f} to {max(loads):.1f}" if loads else ""
+        lines.append(f"* {suites}: {machine}; {used}; allocator on all sides: {allocators}{load}.")
+    return "\n".join(lines)
 
 
-def _made_with(machine: str, records: Sequence[Record]) -> str:
-    versions: dict[str, str] = {}
-    for record in records:
-        versions |= record.get("versions") or {}
-    used = ", ".join(f"{package} {version}" for package, version in sorted(versions.items()))
-    allocators = sorted({record["allocator"] for record in records if record.get("allocator")})
-    suites = dict.fromkeys(record["suite"] for record in records)
-    loads = [record["load"] for record in records if record["load"] is not None]
-    load = f"; load of the system {min(loads):.1f} to {max(loads):.1f}" if loads else ""
-    return f"* {', '.join(suites)}: {machine}; {used}; allocator on all sides: {' / '.join(allocators)}{load}."
-
-
-def panels(records: Sequence[Record]) -> list[Panel]:
+def cost_panels(records: Sequence[Record]) -> list[Panel]:
     """Time and memory against length on one core, for each mode, with the fewest heads; none without two lengths."""
     kept = [record for record in records if record["threads"] == 1 and not record["skip"]]
     heads = min((record["cell"].get("heads", 0) for record in kept), default=0)
@@ -115,7 +143,3 @@ def panels(records: Sequence[Record]) -> list[Panel]:
             ]
             found.append(Panel(title, unit, [curve for curve in curves if curve.values]))
     return [panel for panel in found if panel.curves]
-
-
-def _cell(text: str) -> str:
-    return text if text.startswith("**") else escape_markdown(text)

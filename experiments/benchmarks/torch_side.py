@@ -34,7 +34,7 @@ def prepare(case: Mapping[str, Any]) -> Call:
     return _KINDS[case["kind"]](case)
 
 
-def normal(seed: int, *shape: int) -> torch.Tensor:
+def _normal(seed: int, *shape: int) -> torch.Tensor:
     return torch.from_numpy(np.random.default_rng(seed).standard_normal(shape, np.float32))
 
 
@@ -52,7 +52,7 @@ def _table(case: Mapping[str, Any]) -> Call:
     length, heads = case["length"], case["heads"]
     offset = torch.arange(length)[:, None] - torch.arange(length)[None]
     bucket, later = _t5_bucket(offset), (offset < 0)
-    table = normal(9, 32, heads).requires_grad_(case["mode"] == "fb")
+    table = _normal(9, 32, heads).requires_grad_(case["mode"] == "fb")
 
     def forward(q, k, v):
         mask = table[bucket].permute(2, 0, 1).masked_fill(later, -math.inf)[None]
@@ -116,7 +116,7 @@ def _complex(case: Mapping[str, Any]) -> Call:
 def _rotary(case: Mapping[str, Any]):
     """q, k [B, T, H, D] and the angles [T, D/2]."""
     shape = (case["batch"], case["length"], case["heads"], case["head_dim"])
-    q, k = (normal(seed, *shape).to(getattr(torch, case["dtype"])) for seed in range(2))
+    q, k = (_normal(seed, *shape).to(getattr(torch, case["dtype"])) for seed in range(2))
     wave = 10_000.0 ** (-torch.arange(0, case["head_dim"], 2) / case["head_dim"])
     return q, k, torch.arange(case["length"])[:, None] * wave
 
@@ -124,12 +124,12 @@ def _rotary(case: Mapping[str, Any]):
 def _attention(case: Mapping[str, Any], forward: Callable, learned: tuple = ()) -> Call:
     both = case["mode"] == "fb"
     shape = (1, case["heads"], case["length"], case["head_dim"])
-    q, k, v = (normal(seed, *shape).requires_grad_(both) for seed in range(3))
+    q, k, v = (_normal(seed, *shape).requires_grad_(both) for seed in range(3))
     if not both:
         with torch.no_grad():
             forward(q, k, v)
         return Call(torch.no_grad()(lambda: forward(q, k, v)))
-    d_out = normal(3, *shape)
+    d_out = _normal(3, *shape)
     return Call(lambda: torch.autograd.grad(forward(q, k, v), (q, k, v, *learned), d_out))
 
 

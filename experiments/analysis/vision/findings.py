@@ -9,7 +9,7 @@ import numpy as np
 from experiments.analysis.vision import attention as maps
 from experiments.analysis.vision import positions
 from experiments.analysis.vision.filters import Components, filter_components
-from experiments.analysis.vision.intermediates import Intermediates, dims_of, hosted, turning, watched
+from experiments.analysis.vision.intermediates import Intermediates, dims_of, intermediates_of, layer_encodings, turning
 from experiments.analysis.vision.probes import position_probe, right_when_shuffled, right_when_translated
 from experiments.analysis.vision.subject import Pictures
 
@@ -21,7 +21,7 @@ _PIXEL_STEPS = 8  # largest number of shifts below a patch
 Tick = Callable[[int], Any]
 
 
-class Attention(NamedTuple):
+class AttentionFindings(NamedTuple):
     """Measurements by seed R and layer L; `use` is None if no pairs of channels turn."""
 
     distance: np.ndarray  # [R, L, H] pixels
@@ -33,33 +33,36 @@ class Attention(NamedTuple):
     position: np.ndarray | None  # [R, L + 1, 3]: R^2 of row and column, share of patches named; None for one image
 
 
-class Told(NamedTuple):
-    """The probes of one seed's encodings, by host: parameters that layers share are one host."""
+class Host(NamedTuple):
+    """The probes of an encoding of the first seed, None where it has none; layers that share parameters are one host."""
 
-    names: list[str]
-    codes: list[np.ndarray | None]  # [h, w, M]
-    agreement: list[np.ndarray | None]  # [H, h, w, h, w]
-    bias: list[np.ndarray | None]
-    waves: list[positions.Waves | None]  # one for each layer
+    name: str
+    codes: np.ndarray | None  # [h, w, M]
+    agreement: np.ndarray | None  # [H, h, w, h, w]
+    bias: np.ndarray | None
 
 
 class Robustness(NamedTuple):
-    shares: tuple[float, ...]
+    """Marks of the images that are classified right, with `SHARES` of their patches shuffled and moved by `shifts` pixels."""
+
     shuffled: np.ndarray  # [R, S, N] bool
     shifts: list[int]
     translated: np.ndarray  # [R, S, 4, N] bool
 
 
 class Findings(NamedTuple):
-    attention: Attention
-    told: Told
+    """All measurements; `robustness` is None if the images cannot be classified or moved."""
+
+    attention: AttentionFindings
+    hosts: list[Host]
+    waves: list[positions.Waves | None]  # of each layer of the first seed
     filters: Components
     rollout: np.ndarray  # [N, h, w] of the first seed
     answers: np.ndarray | None  # [N] of the first seed
     robustness: Robustness | None
 
 
-def measure(images: Pictures, look_at: int, show: int, tick: Tick) -> Findings:
+def measure_all(images: Pictures, look_at: int, show: int, tick: Tick) -> Findings:
     """Measures everything: all images are shuffled and moved, `look_at` of them give intermediates, `show` are pictured.
 
     Args:
@@ -68,74 +71,67 @@ def measure(images: Pictures, look_at: int, show: int, tick: Tick) -> Findings:
       show: number of images shown.
       tick: called with the number of images read so far, of `work(images, look_at)`.
     """
-    told = _told(images)
-    attention = _attention(images, min(look_at, len(images.pixels)), told, tick)
+    hosts, waves = _hosts(images)
+    attention = _attention(images, min(look_at, len(images.pixels)), waves, tick)
     rollout, answers = _rollout(images, show)
-    robustness = _robustness(images, tick) if _is_moved(images) else None
+    robustness = None if _unmoved(images) else _robustness(images, tick)
     kernel = images.subject.params[0]["patches_to_tokens"]["kernel"]
-    return Findings(attention, told, filter_components(kernel), rollout, answers, robustness)
+    return Findings(attention, hosts, waves, filter_components(kernel), rollout, answers, robustness)
 
 
 def work(images: Pictures, look_at: int) -> int:
-    """Returns the number of images that `measure` will read."""
-    passes = len(SHARES) + 4 * len(_shifts(images)) - 3 if _is_moved(images) else 0
+    """Returns the number of images that `measure_all` will read."""
+    passes = 0 if _unmoved(images) else len(SHARES) + 4 * len(_shifts(images)) - 3
     return len(images.subject.params) * (min(look_at, len(images.pixels)) + passes * len(images.pixels))
 
 
-def _is_moved(images: Pictures) -> bool:
-    return images.labels is not None and _is_tiled(images)
-
-
-def _is_tiled(images: Pictures) -> bool:
-    return all(side % images.patch == 0 for side in images.size)
-
-
-def left_out(images: Pictures, look_at: int) -> list[str]:
+def unmeasured(images: Pictures, look_at: int) -> list[str]:
     """The measures left out, with reasons."""
-    parts = []
-    if images.labels is None:
-        parts.append("patch shuffling and translation: the images have other classes than the model")
-    elif not _is_tiled(images):
-        parts.append(f"patch shuffling and translation: cells of {images.patch} pixels stick out of the images")
+    parts = [f"patch shuffling and translation: {reason}"] if (reason := _unmoved(images)) else []
     if min(look_at, len(images.pixels)) < 2:
         parts.append("the linear probe: it is fitted to one image and scored on another")
     return parts
 
 
-def _told(images: Pictures) -> Told:
+def _unmoved(images: Pictures) -> str | None:
+    """The reason that patches and images are not moved; None if they are."""
+    if images.labels is None:
+        return "the images have other classes than the model"
+    if any(side % images.patch for side in images.size):
+        return f"cells of {images.patch} pixels stick out of the images"
+    return None
+
+
+def _hosts(images: Pictures) -> tuple[list[Host], list[positions.Waves | None]]:
     model, site, dims = images.subject.model, images.site, dims_of(images.subject.model)
-    layers = hosted(model, images.subject.params[0])
-    hosts = list({host.name: host for host in layers}.values())
-    of = {host.name: [i for i, layer in enumerate(layers) if layer.name == host.name] for host in hosts}
-    names, codes, agreement, bias, waves = [], [], [], [], {}
-    for host in hosts:
-        arguments = host.encoding, host.params, dims, site
-        found = (
-            positions.code_table(*arguments),
-            positions.rotation_agreement(*arguments),
-            positions.bias_map(*arguments),
-        )
-        names.append("all layers" if len(hosts) == 1 else "layer " + ", ".join(str(i + 1) for i in of[host.name]))
-        codes.append(found[0] if found[0].any() else None)
-        agreement.append(None if found[1] is None or np.allclose(found[1], 1) else found[1])
-        bias.append(found[2] if found[2].any() else None)
-        waves[host.name] = positions.waves(*arguments)
-    return Told(names, codes, agreement, bias, [waves[layer.name] for layer in layers])
+    layers = layer_encodings(model, images.subject.params[0])
+    hosts, waves = [], {}
+    for layer in {layer.name: layer for layer in layers}.values():
+        arguments = layer.encoding, layer.params, dims, site
+        codes, bias = positions.code_table(*arguments), positions.bias_map(*arguments)
+        agreement = positions.rotation_agreement(*arguments)
+        turns = agreement is not None and not np.allclose(agreement, 1)
+        waves[layer.name] = positions.waves(*arguments)
+        own = [str(i + 1) for i, other in enumerate(layers) if other.name == layer.name]
+        name = "all layers" if len(own) == len(layers) else f"layer {', '.join(own)}"
+        found = codes if codes.any() else None, agreement if turns else None, bias if bias.any() else None
+        hosts.append(Host(name, *found))
+    return hosts, [waves[layer.name] for layer in layers]
 
 
-def _attention(images: Pictures, count: int, told: Told, tick: Tick) -> Attention:
+def _attention(images: Pictures, count: int, waves: list[positions.Waves | None], tick: Tick) -> AttentionFindings:
     model, site = images.subject.model, images.site
-    look, batch = watched(model, site), _batch(images)
+    look, batch = intermediates_of(model, site), _batch(images)
     # Layers that host other encodings may turn other pairs: without a common table nothing is shown.
-    shapes = {None if waves is None else waves.wave.shape for waves in told.waves}
-    turning = len(shapes) == 1 and None not in shapes
+    shapes = {layer and layer.wave.shape for layer in waves}
+    turns = len(shapes) == 1 and None not in shapes
     found = []
     for params in images.subject.params:
         sums, tokens = 0.0, []
         for first in range(0, count, batch):
             pixels = images.pixels[first : min(first + batch, count)]
             seen = look(params, images.subject.normalised(pixels))
-            sums = sums + len(pixels) * _of_batch(seen, images, told if turning else None)
+            sums = sums + len(pixels) * _of_batch(seen, images, waves if turns else None)
             tokens.append([np.asarray(layer, np.float32) for layer in seen.tokens])
             tick(len(pixels))
         half = count // 2
@@ -143,21 +139,19 @@ def _attention(images: Pictures, count: int, told: Told, tick: Tick) -> Attentio
         found.append((sums / count, np.array([position_probe(x[:half], x[half:], site) for x in by_layer if half])))
     means, position = (np.stack(each) for each in zip(*found, strict=True))
     uniform = maps.uniform_distance(site, images.patch)
-    used = np.split(means[..., 2:], 3, axis=-1) if turning else [None] * 3
-    return Attention(means[..., 0], uniform, means[..., 1], *used, position if half else None)
+    used = np.split(means[..., 2:], 3, axis=-1) if turns else [None] * 3
+    return AttentionFindings(means[..., 0], uniform, means[..., 1], *used, position if half else None)
 
 
-def _of_batch(seen: Intermediates, images: Pictures, told: Told | None) -> np.ndarray:
+def _of_batch(seen: Intermediates, images: Pictures, waves: list[positions.Waves] | None) -> np.ndarray:
     """Returns [L, H, 2 + 3 P]: mean distance, share of the prefix, and use, |q| and |k| of the P pairs of channels."""
     layers = []
     for layer, weights in enumerate(seen.weights):
-        columns = [
-            maps.attention_distance(weights, images.site, images.patch),
-            maps.share_of_prefix(weights, images.site),
-        ]
-        if told is not None:
+        distance = maps.attention_distance(weights, images.site, images.patch)
+        columns = [distance, maps.share_of_prefix(weights, images.site)]
+        if waves is not None:
             q, k = (turning(images.subject.model, each[layer]) for each in (seen.query, seen.key))
-            used = positions.frequency_use(q, k, told.waves[layer].pairs, images.site)
+            used = positions.frequency_use(q, k, waves[layer].pairs, images.site)
             columns += [*used.product.T, *used.query.T, *used.key.T]
         layers.append(np.stack(columns, axis=-1))
     return np.stack(layers)
@@ -165,7 +159,9 @@ def _of_batch(seen: Intermediates, images: Pictures, told: Told | None) -> np.nd
 
 def _rollout(images: Pictures, show: int) -> tuple[np.ndarray, np.ndarray | None]:
     model = images.subject.model
-    seen = watched(model, images.site)(images.subject.params[0], images.subject.normalised(images.pixels[:show]))
+    seen = intermediates_of(model, images.site)(
+        images.subject.params[0], images.subject.normalised(images.pixels[:show])
+    )
     flow = maps.rollout(seen.weights)
     found = maps.rollout_map(flow, images.site, token=0 if model.pooling.startswith("cls") else None)
     return found, np.asarray(seen.output).argmax(axis=-1) if model.num_classes else None
@@ -189,7 +185,7 @@ def _robustness(images: Pictures, tick: Tick) -> Robustness:
         rng = np.random.default_rng(0)  # the same shuffles for every seed
         shuffled.append(right_when_shuffled(predict, pixels, labels, images.patch, SHARES, rng))
         translated.append(right_when_translated(predict, pixels, labels, shifts, images.padding))
-    return Robustness(SHARES, np.stack(shuffled), shifts, np.stack(translated))
+    return Robustness(np.stack(shuffled), shifts, np.stack(translated))
 
 
 def _shifts(images: Pictures) -> list[int]:

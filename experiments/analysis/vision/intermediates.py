@@ -25,7 +25,7 @@ class Intermediates(NamedTuple):
     tokens: list[Float[jax.Array, "B T M"]]
 
 
-class Hosted(NamedTuple):
+class LayerEncoding(NamedTuple):
     """A layer's encoding; layers that share parameters share `name`."""
 
     name: str
@@ -33,10 +33,10 @@ class Hosted(NamedTuple):
     params: Params
 
 
-def watched(model: ViT, site: Site) -> Callable[[Any, jax.Array], Intermediates]:
+def intermediates_of(model: ViT, site: Site) -> Callable[[Any, jax.Array], Intermediates]:
     """Returns a compiled function (parameters, images [B, h, w, C]) -> Intermediates.
 
-        look = watched(model, model.sites(28, 28))
+        look = intermediates_of(model, model.sites(28, 28))
         distance = attention_distance(look(params, images).weights[0], model.sites(28, 28), model.patch_size)
 
     Attention is dense, whatever the model's implementation.
@@ -57,10 +57,10 @@ def watched(model: ViT, site: Site) -> Callable[[Any, jax.Array], Intermediates]
     return jax.jit(look)
 
 
-def hosted(model: ViT, params: Any) -> list[Hosted]:
+def layer_encodings(model: ViT, params: Any) -> list[LayerEncoding]:
     """Returns the encoding of every layer with its parameters."""
     found = layer_hosts(parse_layers(model.encoding), model.depth, model.injection)
-    return [Hosted(name, encoding, params["trunk"].get(name, ())) for name, encoding in found]
+    return [LayerEncoding(name, encoding, params["trunk"].get(name, ())) for name, encoding in found]
 
 
 def dims_of(model: ViT) -> Dims:

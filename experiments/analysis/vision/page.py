@@ -1,15 +1,17 @@
 """Writes the pictures, the numbers and the page of `experiments.analyse`."""
 
 import json
+import math
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.analysis.vision import plots
-from experiments.analysis.vision.findings import Findings, Robustness, Told
+from experiments.analysis.vision.findings import SHARES, Findings, Robustness
 from experiments.analysis.vision.positions import similarity_map
 from experiments.analysis.vision.subject import Pictures
 from experiments.report.statistics import Interval, mean_interval
@@ -29,7 +31,7 @@ class Section(NamedTuple):
     figures: Mapping[str, Figure]
 
 
-def write_page(
+def write_sections(
     directory: pathlib.Path, title: str, sections: Sequence[Section], facts: Mapping[str, str], command: str
 ) -> list[pathlib.Path]:
     """Writes README.md and a PNG per figure; returns the paths, README.md last.
@@ -62,26 +64,29 @@ def write_page(
     return [*paths, directory / "README.md"]
 
 
-def write(
+def write_analysis(
     images: Pictures, found: Findings, directory: pathlib.Path, title: str, facts: dict[str, str], command: str
 ) -> list[pathlib.Path]:
     """Writes numbers.json, arrays.npz, a PNG per figure and README.md in the directory; returns their paths."""
-    sections = [
-        *_told(found.told, images),
-        _filters(found, images),
-        *_attention(found, images),
-        _rollout(found, images),
-        *_frequencies(found),
-        *_position(found, images),
-        *_robustness(found, images),
-    ]
-    paths = write_page(directory, title, [section for section in sections if section.figures], facts, command)
-    replace_file(directory / "numbers.json", json.dumps(strict(numbers(images, found)), indent=1).encode() + b"\n")
+    with matplotlib.rc_context(plots.STYLE):
+        sections = [
+            *_codes(found, images),
+            *_maps(found),
+            *_filters(found),
+            _distance(found, images),
+            _rollout(found, images),
+            *_frequencies(found),
+            *_position(found, images),
+            *_robustness(found, images),
+        ]
+        paths = write_sections(directory, title, sections, facts, command)
+    curves = json.dumps(strict(curve_numbers(images, found)), indent=1)
+    replace_file(directory / "numbers.json", curves.encode() + b"\n")
     np.savez_compressed(directory / "arrays.npz", **arrays(found))
     return [directory / "numbers.json", directory / "arrays.npz", *paths]
 
 
-def numbers(images: Pictures, found: Findings) -> dict[str, Any]:
+def curve_numbers(images: Pictures, found: Findings) -> dict[str, Any]:
     """The data of the curves: nested lists in the order of their names, by seed first."""
     attention = found.attention
     whole = {
@@ -96,40 +101,38 @@ def numbers(images: Pictures, found: Findings) -> dict[str, Any]:
     if attention.position is not None:
         whole["position_probe"] = {"seed, layer, (r2 of row, r2 of column, share of patches)": attention.position}
     if found.robustness is not None:
-        shuffled, translated = curves_of(found.robustness)
-        whole["accuracy_when_shuffled"] = {share: _shown(interval) for share, interval in shuffled}
-        whole["accuracy_when_translated_pixels"] = {shift: _shown(interval) for shift, interval in translated}
+        for name, curve in zip(("shuffled", "translated_pixels"), curves_of(found.robustness), strict=True):
+            points = {x: {"mean": each.mean, "half_width": each.half_width} for x, each in curve}
+            whole[f"accuracy_when_{name}"] = points
     return whole
 
 
 def arrays(found: Findings) -> dict[str, np.ndarray]:
     """The data of the pictures, of the first seed, by name."""
-    told = found.told
-    by_host = {"codes": told.codes, "rotation_agreement": told.agreement, "bias": told.bias}
-    whole = {f"{what}_{i}": x for what, values in by_host.items() for i, x in enumerate(values) if x is not None}
-    whole |= {f"waves_{i}": waves.wave for i, waves in enumerate(told.waves) if waves is not None}
-    used = {"use": found.attention.use, "query_norm": found.attention.query, "key_norm": found.attention.key}
-    whole |= {name: values for name, values in used.items() if values is not None}
+    hosts, attention = found.hosts, found.attention
+    by_host = {
+        "codes": [host.codes for host in hosts],
+        "rotation_agreement": [host.agreement for host in hosts],
+        "bias": [host.bias for host in hosts],
+        "waves": [waves and waves.wave for waves in found.waves],
+    }
+    whole = {f"{name}_{i}": x for name, values in by_host.items() for i, x in enumerate(values)}
+    whole |= {"use": attention.use, "query_norm": attention.query, "key_norm": attention.key}
     whole |= {"rollout": found.rollout, "filters": found.filters.filters, "filters_share": found.filters.share}
-    return {name: np.asarray(x, np.float32) for name, x in whole.items()}
+    return {name: np.asarray(x, np.float32) for name, x in whole.items() if x is not None}
 
 
 def curves_of(found: Robustness) -> tuple[list[tuple[float, Interval]], list[tuple[int, Interval]]]:
     """Returns accuracy by share and by shift, with its interval over seeds, or over images if there is one seed."""
+
+    def accuracy(right: np.ndarray) -> Interval:  # of answers [R, N], 0 to 1 each
+        return mean_interval(right.mean(axis=1) if len(right) > 1 else right[0].astype(float))
+
     moved = found.translated.mean(axis=2)
     return (
-        [(share, _accuracy(found.shuffled[:, i])) for i, share in enumerate(found.shares)],
-        [(shift, _accuracy(moved[:, i])) for i, shift in enumerate(found.shifts)],
+        [(share, accuracy(found.shuffled[:, i])) for i, share in enumerate(SHARES)],
+        [(shift, accuracy(moved[:, i])) for i, shift in enumerate(found.shifts)],
     )
-
-
-def _accuracy(right: np.ndarray) -> Interval:
-    """Mean and interval of right answers [R, N], 0 to 1 each."""
-    return mean_interval(right.mean(axis=1) if len(right) > 1 else right[0].astype(float))
-
-
-def _shown(interval: Interval) -> dict[str, float]:
-    return {"mean": interval.mean, "half_width": interval.half_width}
 
 
 def _over(images: Pictures) -> str:
@@ -137,52 +140,52 @@ def _over(images: Pictures) -> str:
     return f"Mean and 95 % interval over {count} seeds." if count > 1 else "One seed."
 
 
-def _told(told: Told, images: Pictures) -> list[Section]:
-    sections, grid = [], "x".join(map(str, images.grid))
-    coded = [(name, codes) for name, codes in zip(told.names, told.codes, strict=True) if codes is not None]
-    if coded:
-        figures = {"similarity": plots.similarity(similarity_map(coded[0][1]), f"codes of {grid} patches")}
-        if len(coded) > 1:
-            maps, names = [similarity_map(codes)[None] for _, codes in coded], [name for name, _ in coded]
-            title = "likeness to the code in the middle"
-            figures["similarity_by_layer"] = plots.around_the_middle(maps, names, title, "cosine similarity")
-        text = (
-            "Cosine similarity between the code that is added to a patch, at the row and column of the tile, and those of "
-            "all others (ViT, arXiv 2010.11929, figure 7 centre and figure 10). The codes of the first seed"
-            f"{f', {coded[0][0]}' if len(told.names) > 1 else ''}."
-        )
-        sections.append(Section("Position embeddings", text, figures))
-    what = "what rotation leaves of a word's logit with itself"
+def _codes(found: Findings, images: Pictures) -> Iterator[Section]:
+    coded = [(host.name, similarity_map(host.codes)) for host in found.hosts if host.codes is not None]
+    if not coded:
+        return
+    names, maps = zip(*coded, strict=True)
+    figures = {"similarity": plots.similarity(maps[0])}
+    if len(coded) > 1:
+        title = "likeness to the code in the middle"
+        tiles = [each[None] for each in maps]
+        figures["similarity_by_layer"] = plots.around_the_middle(tiles, names, title, "cosine similarity")
     text = (
+        "Cosine similarity between the code that is added to a patch, at the row and column of the tile, and those of "
+        "all others (ViT, arXiv 2010.11929, figure 7 centre and figure 10). The codes of the first seed"
+        f"{f', {names[0]}' if len(found.hosts) > 1 else ''}."
+    )
+    yield Section("Position embeddings", text, figures)
+
+
+def _maps(found: Findings) -> Iterator[Section]:
+    turned = (
         "How alike a query in the middle and a key elsewhere are turned: the mean cosine of the angle between them over "
         "pairs of channels, which is what rotation leaves of the product of a word with itself when no channel matters more "
         "than another. First seed."
     )
-    sections += _maps(told.names, told.agreement, "rotation", "Rotation", text, what, "mean cosine")
-    text = "What is added to the logits of a query in the middle. First seed; heads share one scale."
-    return sections + _maps(told.names, told.bias, "bias", "Bias", text, "bias of the logits", "added to the logit")
+    added = "What is added to the logits of a query in the middle. First seed; heads share one scale."
+    agreement = {host.name: host.agreement for host in found.hosts if host.agreement is not None}
+    bias = {host.name: host.bias for host in found.hosts if host.bias is not None}
+    for heading, text, maps, title, unit in (
+        ("Rotation", turned, agreement, "what rotation leaves of a word's logit with itself", "mean cosine"),
+        ("Bias", added, bias, "bias of the logits", "added to the logit"),
+    ):
+        if maps:
+            figure = plots.around_the_middle(list(maps.values()), list(maps), title, unit)
+            yield Section(heading, text, {heading.lower(): figure})
 
 
-def _maps(names, values, name: str, heading: str, text: str, title: str, unit: str) -> list[Section]:
-    kept = [(label, maps) for label, maps in zip(names, values, strict=True) if maps is not None]
-    if not kept:
-        return []
-    labels, maps = zip(*kept, strict=True)
-    return [Section(heading, text, {name: plots.around_the_middle(maps, labels, title, unit)})]
-
-
-def _filters(found: Findings, images: Pictures) -> Section:
+def _filters(found: Findings) -> Iterator[Section]:
     text = (
         "Principal components of the filters that make tokens of patches, the mean filter taken off (ViT, figure 7 left); "
         "each with its own contrast, grey is 0. First seed."
     )
-    flat = found.filters.filters.shape[1] == 1
-    if flat:  # after a stem, a filter has one pixel and nothing to show
-        return Section("Patch filters", text, {})
-    return Section("Patch filters", text, {"filters": plots.filters(found.filters)})
+    if found.filters.filters.shape[1] > 1:  # after a stem, a filter has one pixel and nothing to show
+        yield Section("Patch filters", text, {"filters": plots.filters(found.filters)})
 
 
-def _attention(found: Findings, images: Pictures) -> list[Section]:
+def _distance(found: Findings, images: Pictures) -> Section:
     attention = found.attention
     text = (
         "How far from a patch its attention goes, for each head (ViT, figure 7 right and appendix D.7), among patches: what "
@@ -191,8 +194,8 @@ def _attention(found: Findings, images: Pictures) -> list[Section]:
     if attention.prefix.any():
         shares = attention.prefix.mean(axis=(0, 2))
         text += "Share that goes to them, by layer: " + ", ".join(f"{100 * share:.0f} %" for share in shares) + "."
-    figure = plots.distance_by_depth(attention.distance, attention.uniform, "mean attention distance by head and depth")
-    return [Section("Attention distance", text, {"attention_distance": figure})]
+    figure = plots.distance_by_depth(attention.distance, attention.uniform)
+    return Section("Attention distance", text, {"attention_distance": figure})
 
 
 def _rollout(found: Findings, images: Pictures) -> Section:
@@ -205,56 +208,45 @@ def _rollout(found: Findings, images: Pictures) -> Section:
         "of half the attention, averaged over heads, and half the identity. It ignores what values and MLPs do. Above "
         "the images: class → answer. First seed."
     )
-    figure = plots.rollouts(images.pixels[: len(names)], found.rollout, names, "attention rollout")
+    figure = plots.rollouts(images.pixels[: len(names)], found.rollout, names)
     return Section("Attention rollout", text, {"rollout": figure})
 
 
-def _frequencies(found: Findings) -> list[Section]:
-    attention, waves = found.attention, found.told.waves
-    if attention.use is None:
-        return []
-    use, magnitude = attention.use[0], np.stack([each.magnitude for each in waves])
+def _frequencies(found: Findings) -> Iterator[Section]:
+    if found.attention.use is None:
+        return
+    use, magnitude = found.attention.use[0], np.stack([waves.magnitude for waves in found.waves])
     text = (
         "The mean of |q||k| over each pair of channels that turns together (Barbero et al., arXiv 2410.06205), as a share of "
         "the head's; 1 is an even share. Pairs of short wavelength tell neighbours apart, those of long ones carry content. "
         "First seed: another one may have learned other frequencies."
     )
-    figures = {"frequency_use": plots.frequency_use(use, magnitude, "use of rotary frequencies by head")}
-    if len(waves[0].wave) == 2:
-        whole = np.stack([each.wave for each in waves])
-        names = [f"layer {i + 1}" for i in range(len(whole))]
-        title = "wave vectors of the heads; the larger, the more used"
-        figures["wave_vectors"] = plots.wave_vectors(whole, use, names, title)
+    figures = {"frequency_use": plots.frequency_shares(use, magnitude)}
+    if len(found.waves[0].wave) == 2:
+        figures["wave_vectors"] = plots.wave_vectors(np.stack([waves.wave for waves in found.waves]), use)
         text += " Below: in which direction each pair turns, and how fast."
-    return [Section("Rotary frequencies", text, figures)]
+    yield Section("Rotary frequencies", text, figures)
 
 
-def _position(found: Findings, images: Pictures) -> list[Section]:
-    if found.attention.position is None:
-        return []
-    rows, columns = images.grid
+def _position(found: Findings, images: Pictures) -> Iterator[Section]:
     text = (
         "Ridge regression from the tokens of half the images to where they stand, scored on the other half: R² of row and "
         f"column, and the share of patches whose index it names. {_over(images)}"
     )
-    figure = plots.position_by_depth(found.attention.position, 1 / (rows * columns), "absolute position in the tokens")
-    return [Section("Where tokens know they are", text, {"position_probe": figure})]
+    if found.attention.position is not None:
+        figure = plots.position_by_depth(found.attention.position, 1 / math.prod(images.grid))
+        yield Section("Where tokens know they are", text, {"position_probe": figure})
 
 
-def _robustness(found: Findings, images: Pictures) -> list[Section]:
-    if found.robustness is None:
-        return []
-    shuffled, translated = curves_of(found.robustness)
-    over = (
-        f"over {len(images.subject.seeds)} seeds"
-        if len(images.subject.seeds) > 1
-        else f"over {len(images.pixels)} images"
-    )
+def _robustness(found: Findings, images: Pictures) -> Iterator[Section]:
+    seeds = len(images.subject.seeds)
+    over = f"over {seeds} seeds" if seeds > 1 else f"over {len(images.pixels)} images"
     text = (
         "Left: a share of the patches, drawn for each image, stand in each other's places; tokens keep the positions of "
         "their slots. Right: the whole image is moved, right, left, down and up, and what comes in is "
         f"{images.padding!r}. Mean and 95 % interval {over}."
     )
-    chance = 1 / images.subject.model.num_classes
-    figure = plots.robustness(shuffled, translated, images.patch, chance, "accuracy when patches or images move")
-    return [Section("Patch shuffling and translation", text, {"robustness": figure})]
+    if found.robustness is not None:
+        chance = 1 / images.subject.model.num_classes
+        figure = plots.robustness(*curves_of(found.robustness), images.patch, chance)
+        yield Section("Patch shuffling and translation", text, {"robustness": figure})

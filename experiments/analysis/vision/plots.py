@@ -1,7 +1,7 @@
 """Pictures of a ViT's parameters and attention, and curves by depth, frequency, shuffle and shift.
 
-Figures are free of pyplot; `posjax.describe.figures.save` writes them. The first axis R of a curve's values is the seed:
-means are drawn with their 95 % interval over seeds.
+Figures are free of pyplot; draw and save them under `matplotlib.rc_context(STYLE)`. The first axis R of a curve's values is
+the seed: means are drawn with their 95 % interval over seeds.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,24 @@ from experiments.report.statistics import Interval, mean_interval
 from posjax.describe.figures import GREY, HUES, MARKERS, SMALL
 
 _TILES = 7  # most tiles on a side of similarity maps
-_LAYERS, _HEADS = 4, 6  # shown at most
+_LAYERS, _HEADS = 6, 6  # shown at most
 _GAP, _SCALE = 3, 8  # pixels between tiles, and pixels of a cell in them
 _LEAST = 32  # least pixels on a side of a filter
+_DASHED = dict(color=GREY, linewidth=1.0, linestyle=(0, (5, 4)))
+STYLE = {
+    "figure.constrained_layout.use": True,
+    "figure.titlesize": SMALL + 3,
+    "axes.titlesize": SMALL + 2,
+    "axes.labelsize": SMALL + 1,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "legend.fontsize": SMALL,
+    "legend.frameon": False,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.6,
+    "image.interpolation": "nearest",
+}
 
 
 def evenly(count: int, most: int) -> list[int]:
@@ -28,21 +43,19 @@ def evenly(count: int, most: int) -> list[int]:
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
 
 
-def similarity(maps: Float[np.ndarray, "h w h w"], title: str) -> Figure:
+def similarity(maps: Float[np.ndarray, "h w h w"]) -> Figure:
     """Draws tiles [row, column], each the cosine similarity of the code there to all others."""
     height, width = maps.shape[:2]
     rows, columns = evenly(height, _TILES), evenly(width, _TILES)
     figure = Figure(figsize=(5.6 * width / max(height, width) + 1.4, 5.6 * height / max(height, width) + 0.9))
-    figure.set_layout_engine("constrained")
     axes = figure.add_subplot()
     drawn = _tiled([[maps[row, column] for column in columns] for row in rows], _SCALE)
-    image = axes.imshow(drawn, cmap="viridis", vmin=-1, vmax=1, interpolation="nearest")
+    image = axes.imshow(drawn, cmap="viridis", vmin=-1, vmax=1)
     for axis, side, shown in ((axes.xaxis, width, columns), (axes.yaxis, height, rows)):
         axis.set_ticks([i * (_SCALE * side + _GAP) + (_SCALE * side - 1) / 2 for i in range(len(shown))], shown)
     _bare(axes)
-    axes.set_xlabel("column of the patch", fontsize=SMALL + 1)
-    axes.set_ylabel("row of the patch", fontsize=SMALL + 1)
-    axes.set_title(title, fontsize=SMALL + 3)
+    axes.set(xlabel="column of the patch", ylabel="row of the patch")
+    axes.set_title(f"codes of {height}x{width} patches", fontsize=SMALL + 3)
     _bar(figure, image, axes, "cosine similarity")
     return figure
 
@@ -58,21 +71,20 @@ def around_the_middle(
     low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
     norm = TwoSlopeNorm(0, -max(-low, high), max(-low, high)) if low < 0 < high else None
     options = dict(norm=norm, cmap="RdBu_r") if norm else dict(vmin=low, vmax=high, cmap="viridis")
-    figure = Figure(figsize=(1.5 * len(heads) + 1.6, 1.5 * len(layers) * height / width + 1.0), layout="constrained")
+    figure = Figure(figsize=(1.5 * len(heads) + 1.6, 1.5 * len(layers) * height / width + 1.0))
     panels = figure.subplots(len(layers), len(heads), squeeze=False)
     for row, layer in enumerate(layers):
         for column, head in enumerate(heads):
             panel = panels[row, column]
-            image = panel.imshow(shown[row, column], interpolation="nearest", **options)
+            image = panel.imshow(shown[row, column], **options)
             panel.plot(middle[1], middle[0], "o", color="black", markersize=2.5, markerfacecolor="white")
             _bare(panel)
-            panel.set_xticks([])
-            panel.set_yticks([])
+            panel.set(xticks=[], yticks=[])
             if not row:
                 panel.set_title(f"head {head}", fontsize=SMALL + 1)
             if not column:
-                panel.set_ylabel(names[layer], fontsize=SMALL + 1)
-    figure.suptitle(title, fontsize=SMALL + 3)
+                panel.set_ylabel(names[layer])
+    figure.suptitle(title)
     _bar(figure, image, panels, unit)
     return figure
 
@@ -84,44 +96,33 @@ def filters(found: Components, columns: int = 7) -> Figure:
     pictures += [np.full_like(pictures[0], 0.9)] * (-len(pictures) % columns)
     rows = [pictures[first : first + columns] for first in range(0, len(pictures), columns)]
     drawn = _tiled(rows, -(-_LEAST // len(pictures[0])), empty=0.9)
-    figure = Figure(figsize=(6.2, 0.9 * 6.2 / 7 * len(rows) + 0.6), layout="constrained")
+    figure = Figure(figsize=(6.2, 0.9 * 6.2 / 7 * len(rows) + 0.6))
     axes = figure.add_subplot()
-    axes.imshow(drawn, interpolation="nearest", cmap="gray", vmin=0, vmax=1)
+    axes.imshow(drawn, cmap="gray", vmin=0, vmax=1)
     axes.set_axis_off()
-    share = 100 * found.share.sum()
-    axes.set_title(
-        f"first {len(found.share)} principal components of the patch filters ({share:.0f} % of the variance)",
-        fontsize=SMALL + 3,
-    )
+    title = f"first {len(found.share)} principal components of the patch filters"
+    axes.set_title(f"{title} ({100 * found.share.sum():.0f} % of the variance)", fontsize=SMALL + 3)
     return figure
 
 
-def rollouts(
-    images: UInt8[np.ndarray, "N h w c"], maps: Float[np.ndarray, "N h2 w2"], names: Sequence[str], title: str
-) -> Figure:
+def rollouts(images: UInt8[np.ndarray, "N h w c"], maps: Float[np.ndarray, "N h2 w2"], names: Sequence[str]) -> Figure:
     """Draws images, and below them the same images weighted by their patches' shares in the answer."""
     count, (height, width) = len(images), images.shape[1:3]
-    figure = Figure(figsize=(1.35 * count + 0.9, 2.7 * height / width + 1.0), layout="constrained")
+    figure = Figure(figsize=(1.35 * count + 0.9, 2.7 * height / width + 1.0))
     panels = figure.subplots(2, count, squeeze=False)
     ratio = maps * maps[0].size  # 1 for uniform attention
     extent = (-0.5, width - 0.5, height - 0.5, -0.5)
-    for index in range(count):
-        shown = images[index].mean(axis=-1) if images.shape[-1] == 1 else images[index]
-        panels[0, index].imshow(shown, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-        panels[0, index].set_title(names[index], fontsize=SMALL, parse_math=False)
-        panels[1, index].imshow(images[index].mean(axis=-1), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
-        heat = panels[1, index].imshow(
-            ratio[index],
-            cmap="magma",
-            vmin=ratio.min(),
-            vmax=ratio.max(),
-            alpha=0.65,
-            extent=extent,
-            interpolation="nearest",
-        )
-        for panel in panels[:, index]:
-            panel.set_axis_off()
-    figure.suptitle(title, fontsize=SMALL + 3)
+    grey = dict(cmap="gray", vmin=0, vmax=255)
+    magma = dict(cmap="magma", vmin=ratio.min(), vmax=ratio.max(), alpha=0.65, extent=extent)
+    for index, (upper, lower) in enumerate(panels.T):
+        flat = images[index].mean(axis=-1)
+        upper.imshow(flat if images.shape[-1] == 1 else images[index], **grey)
+        upper.set_title(names[index], fontsize=SMALL, parse_math=False)
+        lower.imshow(flat, **grey)
+        heat = lower.imshow(ratio[index], **magma)
+        upper.set_axis_off()
+        lower.set_axis_off()
+    figure.suptitle("attention rollout")
     _bar(figure, heat, panels[1], "share, times\nnumber of patches")
     return figure
 
@@ -146,63 +147,55 @@ def _tiled(tiles: Sequence[Sequence[np.ndarray]], scale: int, empty: float = np.
 
 def _bare(axes: Axes) -> None:
     axes.spines[:].set_visible(False)
-    axes.tick_params(labelsize=SMALL, length=0)
+    axes.tick_params(length=0)
 
 
-def _bar(figure: Figure, image, panels, unit: str) -> None:
-    bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.02)
-    bar.set_label(unit, fontsize=SMALL + 1)
-    bar.ax.tick_params(labelsize=SMALL)
-    bar.ax.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+def _bar(figure: Figure, image, panels, unit: str, *, few_ticks: bool = True) -> None:
+    bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.02, label=unit)
+    if few_ticks:
+        bar.ax.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     bar.outline.set_visible(False)
     bar.solids.set_alpha(1)
 
 
-_LAYERS = 6  # shown at most
-
-
-def distance_by_depth(distances: Float[np.ndarray, "R L H"], uniform: float, title: str) -> Figure:
+def distance_by_depth(distances: Float[np.ndarray, "R L H"], uniform: float) -> Figure:
     """Draws the mean attention distance of every head by layer, in pixels; `uniform` is the distance of uniform attention."""
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    figure = Figure(figsize=(6.4, 4.0))
     axes = figure.add_subplot()
     seeds, layers, heads = distances.shape
     for layer in range(layers):
-        values = distances[:, layer].ravel()
-        spread = np.linspace(-0.14, 0.14, heads)
-        x = layer + 1 + np.tile(spread, seeds)
-        axes.scatter(x, values, s=16, color=HUES[5], alpha=0.75, linewidths=0, label="a head" if not layer else None)
+        x, label = layer + 1 + np.tile(np.linspace(-0.14, 0.14, heads), seeds), None if layer else "a head"
+        axes.scatter(x, distances[:, layer], s=16, color=HUES[5], alpha=0.75, linewidths=0, label=label)
     means = [mean_interval(distances[:, layer].mean(axis=1)) for layer in range(layers)]
     _line(axes, range(1, layers + 1), means, 0, "mean over heads")
-    axes.axhline(uniform, color=GREY, linewidth=1.0, linestyle=(0, (5, 4)), label="uniform attention")
-    axes.set_ylim(0, 1.1 * max(float(np.nanmax(distances)), uniform))
-    axes.set_xlabel("layer", fontsize=SMALL + 1)
-    axes.set_ylabel("mean attention distance (pixels)", fontsize=SMALL + 1)
+    axes.axhline(uniform, **_DASHED, label="uniform attention")
+    axes.set(ylim=(0, 1.1 * max(float(np.nanmax(distances)), uniform)))
+    axes.set(xlabel="layer", ylabel="mean attention distance (pixels)")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _finish(axes, title)
+    _finish(axes, "mean attention distance by head and depth")
     return figure
 
 
-def position_by_depth(found: Float[np.ndarray, "R L1 3"], chance: float, title: str) -> Figure:
+def position_by_depth(found: Float[np.ndarray, "R L1 3"], chance: float) -> Figure:
     """The score of a linear probe for positions before and behind every layer: R^2 of row, of column, share of patches."""
-    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+    figure = Figure(figsize=(8.4, 3.6))
     left, right = figure.subplots(1, 2)
     layers = range(found.shape[1])
     for index, name in enumerate(("row", "column")):
         if np.isfinite(found[..., index]).all():
             _line(left, layers, [mean_interval(found[:, layer, index]) for layer in layers], index, name)
     _line(right, layers, [mean_interval(100 * found[:, layer, 2]) for layer in layers], 2, "linear probe")
-    right.axhline(100 * chance, color=GREY, linewidth=1.0, linestyle=(0, (5, 4)), label="chance")
-    left.set_ylim(min(-0.05, np.nanmin(found[..., :2]) - 0.05), 1.05)
-    right.set_ylim(0, 103)
-    left.set_ylabel("R² of the position, held-out images", fontsize=SMALL + 1)
-    right.set_ylabel("patches named right (%)", fontsize=SMALL + 1)
+    right.axhline(100 * chance, **_DASHED, label="chance")
+    lowest = min(-0.05, np.nanmin(found[..., :2]) - 0.05)
+    left.set(ylim=(lowest, 1.05), ylabel="R² of the position, held-out images")
+    right.set(ylim=(0, 103), ylabel="patches named right (%)")
     for axes in (left, right):
         shown = evenly(len(layers), 9)
         axes.set_xticks(shown, ["embedding" if not layer else str(layer) for layer in shown])
-        axes.set_xlabel("tokens behind layer", fontsize=SMALL + 1)
+        axes.set_xlabel("tokens behind layer")
     _finish(left, "row and column")
     _finish(right, "index of the patch")
-    figure.suptitle(title, fontsize=SMALL + 3)
+    figure.suptitle("absolute position in the tokens")
     return figure
 
 
@@ -211,125 +204,93 @@ def robustness(
     translated: Sequence[tuple[int, Interval]],
     patch_size: int,
     chance: float,
-    title: str,
 ) -> Figure:
     """Draws accuracy by share of shuffled patches, and by pixels of translation; lines mark shifts by whole patches."""
-    figure = Figure(figsize=(8.4, 3.7), layout="constrained")
+    figure = Figure(figsize=(8.4, 3.7))
     left, right = figure.subplots(1, 2, sharey=True)
     _line(left, [100 * share for share, _ in shuffled], [each.scaled(100) for _, each in shuffled], 0, "accuracy")
     _line(right, [shift for shift, _ in translated], [each.scaled(100) for _, each in translated], 2, "accuracy")
-    furthest = max(shift for shift, _ in translated)
-    for whole in range(patch_size, furthest + 1, patch_size):
-        right.axvline(
-            whole, color="#d0d0d0", linewidth=0.8, zorder=0, label="whole patches" if whole == patch_size else None
-        )
+    for whole in range(patch_size, max(shift for shift, _ in translated) + 1, patch_size):
+        label = "whole patches" if whole == patch_size else None
+        right.axvline(whole, color="#d0d0d0", linewidth=0.8, zorder=0, label=label)
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
     for axes in (left, right):
-        axes.axhline(100 * chance, color=GREY, linewidth=1.0, linestyle=(0, (5, 4)), label="chance")
-    left.set_ylim(0, 103)
-    left.set_ylabel("accuracy (%)", fontsize=SMALL + 1)
-    left.set_xlabel("patches shuffled (%)", fontsize=SMALL + 1)
-    right.set_xlabel("translation (pixels, mean of four directions)", fontsize=SMALL + 1)
+        axes.axhline(100 * chance, **_DASHED, label="chance")
+    left.set(ylim=(0, 103), ylabel="accuracy (%)", xlabel="patches shuffled (%)")
+    right.set(xlabel="translation (pixels, mean of four directions)")
     _finish(left, "patches in each other's places")
     _finish(right, "images moved")
     right.tick_params(labelleft=True)
-    figure.suptitle(title, fontsize=SMALL + 3)
+    figure.suptitle("accuracy when patches or images move")
     return figure
 
 
-def frequency_use(use: Float[np.ndarray, "L H P"], magnitude: Float[np.ndarray, "L H P"], title: str) -> Figure:
+def frequency_shares(use: Float[np.ndarray, "L H P"], magnitude: Float[np.ndarray, "L H P"]) -> Figure:
     """The share of |q_c| |k_c| of each head in each pair of channels, from the fastest turning to the slowest."""
     layers, pairs = evenly(len(use), _LAYERS), use.shape[2]
-    share = use / np.maximum(use.sum(axis=-1, keepdims=True), 1e-30)
     order = np.argsort(-magnitude, axis=-1, kind="stable")
-    share, magnitude = (np.take_along_axis(each, order, axis=-1) for each in (share, magnitude))
+    share, magnitude = (np.take_along_axis(each, order, axis=-1) for each in (_shares(use), magnitude))
+    options = dict(aspect="auto", cmap="magma", vmin=0, vmax=share[layers].max() * pairs)
     figure = Figure(figsize=(min(9.5, 3.6 + 0.22 * pairs), 1.1 + len(layers) * (0.35 + 0.16 * use.shape[1])))
-    figure.set_layout_engine("constrained")
     panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
     for panel, layer in zip(panels, layers, strict=True):
-        image = panel.imshow(
-            share[layer] * pairs,
-            aspect="auto",
-            cmap="magma",
-            vmin=0,
-            vmax=share[layers].max() * pairs,
-            interpolation="nearest",
-        )
+        image = panel.imshow(share[layer] * pairs, **options)
         panel.set_ylabel(f"layer {layer + 1}\nhead", fontsize=SMALL)
         panel.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
-        panel.tick_params(labelsize=SMALL)
     shown = evenly(pairs, 8)
     mean = magnitude[layers].mean(axis=(0, 1))
     panels[-1].set_xticks(shown, [_wavelength(mean[pair]) for pair in shown])
-    panels[-1].set_xlabel("pairs of channels, by wavelength (patches; mean over heads)", fontsize=SMALL + 1)
-    figure.suptitle(title, fontsize=SMALL + 3)
-    bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.02)
-    bar.set_label("share of |q||k|, times\nnumber of pairs", fontsize=SMALL + 1)
-    bar.ax.tick_params(labelsize=SMALL)
-    bar.outline.set_visible(False)
+    panels[-1].set_xlabel("pairs of channels, by wavelength (patches; mean over heads)")
+    figure.suptitle("use of rotary frequencies by head")
+    _bar(figure, image, panels, "share of |q||k|, times\nnumber of pairs", few_ticks=False)
     return figure
 
 
-def wave_vectors(
-    wave: Float[np.ndarray, "L 2 H P"], use: Float[np.ndarray, "L H P"], names: Sequence[str], title: str
-) -> Figure:
+def wave_vectors(wave: Float[np.ndarray, "L 2 H P"], use: Float[np.ndarray, "L H P"]) -> Figure:
     """The frequencies of each head's pairs on the plane of (column, row); larger dots are used more."""
     layers, heads = evenly(len(wave), 4), wave.shape[2]
     columns = min(2, len(layers))
     rows = -(-len(layers) // columns)
-    figure = Figure(figsize=(3.5 * columns + 1.0, 3.4 * rows + 0.6), layout="constrained")
+    figure = Figure(figsize=(3.5 * columns + 1.0, 3.4 * rows + 0.6))
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    share = use / np.maximum(use.sum(axis=-1, keepdims=True), 1e-30)
+    share = _shares(use)
     limit = 1.08 * max(float(np.abs(wave).max()), 1e-6)
     for panel, layer in zip(panels, layers, strict=False):
-        for head in range(heads):
-            x, y = wave[layer, 1, head], wave[layer, 0, head]
+        for head, (y, x) in enumerate(wave[layer].swapaxes(0, 1)):
+            look = dict(color=HUES[head % len(HUES)], marker=MARKERS[head // len(HUES) % len(MARKERS)], alpha=0.75)
             size = 8 + 60 * share[layer, head] / share.max()
-            panel.scatter(
-                x, y, s=size, color=HUES[head % len(HUES)], marker=MARKERS[head // len(HUES) % len(MARKERS)], alpha=0.75,
-                linewidths=0, label=f"head {head}",
-            )  # fmt: skip
+            panel.scatter(x, y, s=size, linewidths=0, label=f"head {head}", **look)
         panel.axhline(0, color=GREY, linewidth=0.6, zorder=0)
         panel.axvline(0, color=GREY, linewidth=0.6, zorder=0)
         panel.set(xlim=(-limit, limit), ylim=(limit, -limit), aspect="equal")  # rows count downwards
-        panel.set_title(names[layer], fontsize=SMALL + 2)
-        panel.set_xlabel("along columns (radians per patch)", fontsize=SMALL + 1)
-        panel.set_ylabel("along rows (radians per patch)", fontsize=SMALL + 1)
-        panel.tick_params(labelsize=SMALL)
+        panel.set(title=f"layer {layer + 1}", xlabel="along columns (radians per patch)")
+        panel.set(ylabel="along rows (radians per patch)")
         panel.spines[["top", "right"]].set_visible(False)
     for panel in panels[len(layers) :]:
         panel.remove()
     if heads <= 2 * len(HUES):
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(
-            handles,
-            labels,
-            loc="outside right upper",
-            frameon=False,
-            fontsize=SMALL,
-            handletextpad=0.2,
-            markerscale=1.0,
-        )
-    figure.suptitle(title, fontsize=SMALL + 3)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", handletextpad=0.2)
+    figure.suptitle("wave vectors of the heads; the larger, the more used")
     return figure
 
 
 def _line(axes: Axes, x: Sequence[float], found: Sequence[Interval], index: int, name: str) -> None:
     mean = np.array([each.mean for each in found])
     half_width = np.nan_to_num([each.half_width for each in found])
-    color, marker = HUES[index], MARKERS[index]
-    axes.plot(x, mean, color=color, marker=marker, markersize=4.5, linewidth=1.5, label=name)
+    axes.plot(x, mean, color=HUES[index], marker=MARKERS[index], markersize=4.5, linewidth=1.5, label=name)
     if half_width.any():
-        axes.fill_between(x, mean - half_width, mean + half_width, color=color, alpha=0.16, linewidth=0)
+        axes.fill_between(x, mean - half_width, mean + half_width, color=HUES[index], alpha=0.16, linewidth=0)
 
 
 def _finish(axes: Axes, title: str) -> None:
-    axes.set_title(title, fontsize=SMALL + 2)
+    axes.set_title(title)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=SMALL)
-    axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.legend(frameon=False, fontsize=SMALL)
+    axes.grid(axis="y")
+    axes.legend()
+
+
+def _shares(use: Float[np.ndarray, "L H P"]) -> Float[np.ndarray, "L H P"]:
+    return use / np.maximum(use.sum(axis=-1, keepdims=True), 1e-30)
 
 
 def _wavelength(magnitude: float) -> str:

@@ -100,7 +100,7 @@ class Waves(NamedTuple):
         return np.linalg.norm(self.wave, axis=0)
 
 
-class Use(NamedTuple):
+class FrequencyUse(NamedTuple):
     """Mean 2-norms of the pairs of channels, and their product: a bound on a pair's part of a logit."""
 
     query: Float[np.ndarray, "H P"]
@@ -128,7 +128,7 @@ def waves(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Waves |
 
 def frequency_use(
     q: Float[Array, "B T H D"], k: Float[Array, "B T K D"], pairs: list[tuple[int, int]], site: Site | None = None
-) -> Use:
+) -> FrequencyUse:
     """The share of queries and keys in each pair of channels that turns together.
 
     Barbero et al. (2024), arXiv 2410.06205, section 4: the mean 2-norm of each 2-D chunk of queries and of keys. As
@@ -151,7 +151,7 @@ def frequency_use(
         stand = np.flatnonzero((np.asarray(site.prefix) == 0) & (np.asarray(site.segment) > 0))
         q, k = np.asarray(q)[:, stand], np.asarray(k)[:, stand]
     query, key = _mean_norms(q, pairs), np.repeat(_mean_norms(k, pairs), heads // key_heads, axis=1)
-    return Use(query.mean(axis=0), key.mean(axis=0), (query * key).mean(axis=0))
+    return FrequencyUse(query.mean(axis=0), key.mean(axis=0), (query * key).mean(axis=0))
 
 
 def _mean_norms(x: Float[Array, "B T H D"], pairs: list[tuple[int, int]]) -> Float[np.ndarray, "B H P"]:

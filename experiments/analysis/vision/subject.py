@@ -18,7 +18,7 @@ from posjax.training.runs import is_run, load_run
 _METHOD = "torch_bicubic"  # method of resizing tables of models that were trained here
 
 
-class Subject(NamedTuple):
+class TrainedViT(NamedTuple):
     """A model with the parameters of each seed, and the scale of its pixels.
 
     Attributes:
@@ -52,7 +52,7 @@ class Subject(NamedTuple):
         return data.normalise(images, mean, std)
 
 
-def load(checkpoint: pathlib.Path, *, data_dir: str | None = None, **told: Any) -> Subject:
+def load_vit(checkpoint: pathlib.Path, *, data_dir: str | None = None, **told: Any) -> TrainedViT:
     """Loads the subject of a workdir, or of a file of pretrained weights.
 
     Args:
@@ -80,22 +80,24 @@ def holds_weights(checkpoint: pathlib.Path) -> bool:
     return not is_run(checkpoint) and (checkpoint.is_file() or any(local(checkpoint).glob("*.safetensors*")))
 
 
-def _of_run(workdir: pathlib.Path, data_dir: str | None) -> Subject:
+def _of_run(workdir: pathlib.Path, data_dir: str | None) -> TrainedViT:
     run = load_run(workdir, data_dir=data_dir)
     if not isinstance(run.model, ViT):
         raise ValueError(f"{workdir} holds a {type(run.model).__name__}: only vision transformers are looked at")
     config, params = run.config.data, [run.of(index) for index in range(len(run.seeds))]
     about = f"{workdir}: step {run.step} of {len(run.seeds)} seeds, {run.model.encoding}"
     classes = run.task.train_data.classes or None
-    return Subject(run.model, params, run.seeds, tuple(config.mean), tuple(config.std), config, classes, _METHOD, about)
+    return TrainedViT(
+        run.model, params, run.seeds, tuple(config.mean), tuple(config.std), config, classes, _METHOD, about
+    )
 
 
-def _of_file(path: pathlib.Path, told: dict[str, Any]) -> Subject:
+def _of_file(path: pathlib.Path, told: dict[str, Any]) -> TrainedViT:
     info = pretrained.info(path, **told)
     model, variables = pretrained.load(path, **told)
     sizes = f"width {model.block.width}, {model.depth} layers of {model.block.num_heads} heads, {model.encoding}"
     about = f"{path.name}: {info.origin}, {sizes}"
-    return Subject(model, [variables["params"]], (0,), info.mean, info.std, None, info.labels, info.method, about)
+    return TrainedViT(model, [variables["params"]], (0,), info.mean, info.std, None, info.labels, info.method, about)
 
 
 class Pictures(NamedTuple):
@@ -108,7 +110,7 @@ class Pictures(NamedTuple):
       about: name of the images, in a line.
     """
 
-    subject: Subject
+    subject: TrainedViT
     pixels: np.ndarray
     labels: np.ndarray | None
     padding: str
@@ -131,8 +133,13 @@ class Pictures(NamedTuple):
         return self.subject.model.cell
 
 
-def pictures(
-    subject: Subject, name: str | None, split: str | None, directory: str | None, count: int, padding: str | None = None
+def choose_pictures(
+    subject: TrainedViT,
+    name: str | None,
+    split: str | None,
+    directory: str | None,
+    count: int,
+    padding: str | None = None,
 ) -> Pictures:
     """Draws so many images from seed 0, or takes all; None for the run's own evaluation.
 

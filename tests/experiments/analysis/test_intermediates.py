@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import posjax as pj
-from experiments.analysis.vision.intermediates import dims_of, hosted, turning, watched
+from experiments.analysis.vision.intermediates import dims_of, intermediates_of, layer_encodings, turning
 from experiments.analysis.vision.positions import frequency_use, waves
 from posjax.attention.dense import tile_logits
 from posjax.models import ViT
@@ -26,11 +26,11 @@ def made(encoding, **more):
 def test_weights_are_the_softmax_of_what_queries_keys_and_encoding_give():
     model, params = made("rope_mixed + alibi", injection="every_layer")
     site = model.sites(6, 8)
-    seen = watched(model, site)(params, IMAGES)
+    seen = intermediates_of(model, site)(params, IMAGES)
     expected = jax.jit(lambda params: model.apply({"params": params}, IMAGES, site))(params)
     np.testing.assert_allclose(seen.output, expected, atol=1e-5)
     assert [tokens.shape for tokens in seen.tokens] == [(3, 14, 16)] * 3
-    layer = hosted(model, params)[1]
+    layer = layer_encodings(model, params)[1]
     q, k = seen.query[1][2], seen.key[1][2]
     rotated = layer.encoding.rotate(layer.params, q, site, k, site)
     logits = tile_logits(layer.encoding, 8**-0.5, layer.params, q, k, *rotated, site, site)
@@ -47,7 +47,7 @@ def test_weights_are_the_softmax_of_what_queries_keys_and_encoding_give():
 )
 def test_every_layer_has_the_encoding_that_it_hosts(injection, encoding, names):
     model, params = made(encoding, injection=injection)
-    found = hosted(model, params)
+    found = layer_encodings(model, params)
     assert [layer.name for layer in found] == names
     if encoding == "learned":
         leaves = [jax.tree.leaves(layer.params)[0] for layer in found]

@@ -5,7 +5,7 @@ import pytest
 
 from experiments.analysis.vision import plots as vision_plots
 from experiments.analysis.vision.filters import filter_components
-from experiments.analysis.vision.page import Section, write_page
+from experiments.analysis.vision.page import Section, write_sections
 from experiments.analysis.vision.positions import similarity_map
 from experiments.report.statistics import mean_interval
 from posjax.describe.figures import save
@@ -17,7 +17,7 @@ def rng():
 
 def test_a_tile_stands_at_its_row_and_column():
     found = similarity_map(rng().standard_normal((3, 5, 8)))
-    figure = vision_plots.similarity(found, "codes")
+    figure = vision_plots.similarity(found)
     axes = figure.axes[0]
     drawn = np.asarray(axes.images[0].get_array())
     x, y = axes.get_xticks()[4], axes.get_yticks()[2]
@@ -48,16 +48,16 @@ def figures():
     yield vision_plots.filters(filter_components(rng().standard_normal((2, 2, 1, 5))))
     yield vision_plots.filters(filter_components(rng().standard_normal((3, 3, 2, 5))))
     images, shares = rng().integers(0, 256, (3, 8, 12, 3), np.uint8), rng().dirichlet(np.ones(6), 3).reshape(3, 2, 3)
-    yield vision_plots.rollouts(images, shares, ["a → b"] * 3, "rollout")
-    yield vision_plots.rollouts(images[..., :1], shares, ["$a"] * 3, "rollout")
-    yield vision_plots.distance_by_depth(rng().uniform(0, 9, (3, 4, 6)), 5.0, "distance")
-    yield vision_plots.distance_by_depth(rng().uniform(0, 9, (1, 1, 1)), 5.0, "distance")
-    yield vision_plots.position_by_depth(rng().uniform(size=(2, 13, 3)), 0.1, "position")
-    yield vision_plots.position_by_depth(np.full((1, 2, 3), [np.nan, 1.0, 0.5]), 0.1, "position")
-    yield vision_plots.robustness(one, intervals, 2, 0.1, "robustness")
-    yield vision_plots.frequency_use(use, np.linalg.norm(wave, axis=1), "use")
-    yield vision_plots.wave_vectors(wave, use, names, "waves")
-    yield vision_plots.wave_vectors(wave[:1], use[:1], names, "waves")
+    yield vision_plots.rollouts(images, shares, ["a → b"] * 3)
+    yield vision_plots.rollouts(images[..., :1], shares, ["$a"] * 3)
+    yield vision_plots.distance_by_depth(rng().uniform(0, 9, (3, 4, 6)), 5.0)
+    yield vision_plots.distance_by_depth(rng().uniform(0, 9, (1, 1, 1)), 5.0)
+    yield vision_plots.position_by_depth(rng().uniform(size=(2, 13, 3)), 0.1)
+    yield vision_plots.position_by_depth(np.full((1, 2, 3), [np.nan, 1.0, 0.5]), 0.1)
+    yield vision_plots.robustness(one, intervals, 2, 0.1)
+    yield vision_plots.frequency_shares(use, np.linalg.norm(wave, axis=1))
+    yield vision_plots.wave_vectors(wave, use)
+    yield vision_plots.wave_vectors(wave[:1], use[:1])
 
 
 @pytest.mark.slow
@@ -71,11 +71,11 @@ def test_every_figure_is_drawn(tmp_path):
 def test_a_page_holds_its_pictures_and_nothing_from_elsewhere(tmp_path):
     figure = vision_plots.filters(filter_components(rng().standard_normal((4, 4, 3, 40))))
     section = Section("Filters <b>", "what & how", {"filters": figure})
-    paths = write_page(tmp_path / "new", "A title", [section], {"seeds": "0, 1"}, "python -m x --a='<b>'")
+    paths = write_sections(tmp_path / "new", "A title", [section], {"seeds": "0, 1"}, "python -m x --a='<b>'")
     page = paths[-1].read_text()
     assert [path.name for path in paths] == ["filters.png", "README.md"]
     assert "Filters &lt;b&gt;" in page
     assert "![filters](filters.png)" in page
     assert "http" not in page
     with pytest.raises(ValueError, match=r"figures share file names: \['filters', 'filters'\]"):
-        write_page(tmp_path, "A title", [section, section], {}, "")
+        write_sections(tmp_path, "A title", [section, section], {}, "")

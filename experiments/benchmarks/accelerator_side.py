@@ -1,4 +1,4 @@
-"""The worker's side of `experiments.benchmark accelerator`; experiments/benchmarks/worker.py says how it is asked."""
+"""The contenders of the suite `accelerator`: comparisons and calls that bring the worker down only if the device is lost."""
 
 import time
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ import optax
 
 import posjax
 from experiments.benchmarks import jax_models, jax_side
-from experiments.benchmarks.compiling import compiled
+from experiments.benchmarks.compiling import compiled_call
 from experiments.benchmarks.contender import Call, Skip
 from posjax.attention import backends
 from posjax.describe.agreement import differences, make_layer, with_gradients
@@ -44,9 +44,10 @@ def prepare(case: Mapping[str, Any]) -> Call:
     """Returns the check that `case["kind"]` names: a call to be timed, or figures."""
     jax.clear_caches()
     try:
-        return _KINDS.get(case["kind"], _attention)(case)
+        call = _KINDS.get(case["kind"], _attention)(case)
     except _FORESEEN as error:
         raise Skip(_line(error)) from error
+    return call._replace(figures={"peak_bytes": None, **call.figures})  # the host's memory says nothing of the device's
 
 
 def _compare(case: Mapping[str, Any]) -> Call:
@@ -99,20 +100,17 @@ def _errors(program, given, expected) -> dict[str, Any]:
         return {"error": _line(error)}
 
 
-def _attention(case: Mapping[str, Any]) -> Call:
-    return _steady(jax_side.prepare(case))
-
-
 def _train(case: Mapping[str, Any]) -> Call:
     """A training step; with the device's peak of memory, which is that of this process."""
     call = jax_side.prepare(case)
     call.run()
     stats = jax.devices()[0].memory_stats() or {}
-    return call._replace(figures={"device_peak_bytes": stats.get("peak_bytes_in_use")})
+    return call._replace(figures={"peak_bytes": stats.get("peak_bytes_in_use")})
 
 
-def _steady(call: Call) -> Call:
-    """The call with several runs, if it is brief: a device that computes while the next is sent is not timed with sending."""
+def _attention(case: Mapping[str, Any]) -> Call:
+    """Several runs, if they are brief: a device that computes while the next one is sent is not timed with sending."""
+    call = jax_side.prepare(case)
     call.run()
     began = time.perf_counter()
     call.run()
@@ -132,10 +130,10 @@ def _seeds(case: Mapping[str, Any]) -> Call:
     """A training step of several seeds: together in one vmap, or one behind the other."""
     step, given = jax_models.training(case, case["model"])
     if not case["together"]:
-        return _sent(compiled(step, *given), case["seeds"])._replace(figures={})  # a call is a step of all
+        return _sent(compiled_call(step, *given), case["seeds"])._replace(figures={})  # a call is one step of all seeds
     *own, batch = given
     own = jax.tree.map(lambda leaf: jnp.stack([leaf] * case["seeds"]), own)
-    return compiled(jax.vmap(step, in_axes=(0, 0, None)), *own, batch)
+    return compiled_call(jax.vmap(step, in_axes=(0, 0, None)), *own, batch)
 
 
 def _line(error: BaseException) -> str:

@@ -1,0 +1,173 @@
+"""The suite of an accelerator: agreement with dense attention, then times of attention, training steps and seeds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments.benchmarks.pool import Contender
+from experiments.benchmarks.suites import Cell, Suite
+from posjax.attention.backends import backend
+from posjax.describe.scorecard.specs import every_spec
+from posjax.spec import parse
+
+Case = Mapping[str, Any]
+
+
+class Sizes(NamedTuple):
+    """The sizes of a check."""
+
+    compared: Case  # a layer under each encoding
+    kernels: tuple[Case, ...]  # a layer under what the kernel computes itself
+    attention: Case
+    tokens: int  # of all sequences of a call: as many sequences as fit
+    lengths: tuple[int, ...]
+    held: int  # the greatest length at which arrays of n x n are tried without a kernel
+    decoder: Case
+    vit: Case
+    seeds: Case
+
+
+_LAYER = {"heads": 4, "kv_heads": 2, "head_dim": 32}
+ACCELERATOR = Sizes(
+    compared={**_LAYER, "length": 320},
+    kernels=({**_LAYER, "head_dim": 64, "length": 777}, {**_LAYER, "head_dim": 128, "length": 777}),
+    attention={"heads": 16, "head_dim": 64, "dtype": "bfloat16"},
+    tokens=16384,
+    lengths=(1024, 4096, 16384, 32768),
+    held=4096,
+    decoder=dict(width=1024, heads=16, depth=8, length=2048, batch=8, dtype="bfloat16"),
+    vit=dict(width=384, heads=6, depth=12, length=65, batch=512, dtype="bfloat16"),
+    seeds=dict(width=128, heads=4, depth=4, length=65, batch=128, seeds=8),
+)
+# For a machine without one: shows that everything runs, and is of no account for how fast an accelerator is.
+CPU = Sizes(
+    compared={**_LAYER, "length": 64},
+    kernels=({**_LAYER, "length": 70},),
+    attention={"heads": 2, "head_dim": 16, "dtype": "bfloat16"},
+    tokens=256,
+    lengths=(128, 256),
+    held=256,
+    decoder=dict(width=32, heads=2, depth=2, length=128, batch=2),
+    vit=dict(width=32, heads=2, depth=2, length=65, batch=2),
+    seeds=dict(width=16, heads=2, depth=1, length=65, batch=2, seeds=4),
+)
+
+# (encoding, implementations) of attention by length.
+_TIMED = {
+    "none": ("dense", "blockwise", "pallas", "cudnn", "splash"),
+    "rope": ("blockwise", "pallas", "cudnn", "splash"),
+    "alibi": ("dense", "blockwise", "pallas"),
+    "t5": ("blockwise", "pallas"),
+    "kerple": ("blockwise", "pallas"),
+    "window(size=512)": ("blockwise", "pallas", "cudnn", "splash"),
+}
+# What jax itself does with the encoding's bias as an array, or without one: (its name, encoding, implementation).
+_LIBRARY = (
+    ("cuDNN, no encoding", "none", "cudnn"),
+    ("cuDNN, ALiBi as an array", "alibi", "cudnn"),
+    ("cuDNN, T5 as an array", "t5", "cudnn"),
+    ("XLA, ALiBi as an array", "alibi", "xla"),
+    ("cuDNN, no encoding, again", "none", "cudnn"),
+)
+_BARE = "jax.nn, cuDNN, no encoding"
+_KERNELS = (
+    "none",
+    "rope()",
+    "alibi()",
+    "alibi(direction='split') + window(100)",
+    "t5()",
+    "t5(num_buckets=6, max_distance=8, bidirectional=False) + sinks(2, 40)",
+    "kerple()",
+    "kerple(kind='power') + dilated(8)",
+    "rope() + alibi(direction='offset') + t5(num_buckets=8, max_distance=6)",
+)
+_STEPS = {
+    "none": ("auto", "dense"),
+    "rope": ("auto", "pallas"),
+    "alibi": ("auto", "pallas"),
+    "t5": ("auto", "pallas"),
+    "kerple": ("auto", "pallas"),
+    "cope": ("auto",),
+}
+
+
+_NOTE = (
+    "Temporaries are the compiler's count for one program. In steps the peak is that of the device's memory, as "
+    "its allocator counts it for a whole process."
+)
+_SMALL = (
+    "**This was run on a CPU, in small: it shows that everything runs, and nothing of what an accelerator does or how fast "
+    "it is.**"
+)
+
+
+def accelerator(platform: str) -> Suite:
+    """Encodings by every implementation against dense attention; times of attention, training steps, seeds in one vmap."""
+    sizes = CPU if platform == "cpu" else ACCELERATOR
+    cells = [
+        _compared(f"kernel, {spec}, head dim {size['head_dim']}", spec, "bfloat16", size)
+        for size in sizes.kernels
+        for spec in _KERNELS
+    ]
+    for length in sizes.lengths:
+        for mode in ("f", "fb"):
+            shared = {"mode": mode, **sizes.attention, "batch": max(1, sizes.tokens // length), "length": length}
+            cells.append({"title": f"attention, {mode}, {length}", **shared})
+    for title, size in (("decoder step", sizes.decoder), ("ViT step", sizes.vit), ("seeds", sizes.seeds)):
+        cells.append({"title": title, "mode": title, **size})
+    for spec in every_spec(sizes.compared["length"])[0]:
+        for axes in parse(spec).dimensions[:2]:  # a line, a grid
+            for dtype in ("float32", "bfloat16"):
+                where = "" if axes == 1 else f", {axes} axes"
+                cells.append(_compared(f"{spec}, {dtype}{where}", spec, dtype, sizes.compared, axes))
+    contenders = [_contender("against dense attention", "compare", "compare")]
+    contenders += [*_attention(sizes, platform), *_steps(platform)]
+    note = f"{_NOTE}\n\n{_SMALL}" if platform == "cpu" else _NOTE
+    return Suite(contenders, cells, (), {}, note, one_by_one=True, base=_BARE)
+
+
+def _compared(title: str, spec: str, dtype: str, size: Case, axes: int = 1) -> Cell:
+    return {"title": title, "mode": "compare", "spec": spec, "dtype": dtype, "axes": axes, **size}
+
+
+def _contender(name: str, kind: str, mode: str, *, fresh: bool = False, **case: Any) -> Contender:
+    return Contender(name, "accelerator", {"kind": kind, **case}, {"mode": [mode]}, fresh)
+
+
+def _attention(sizes: Sizes, platform: str) -> list[Contender]:
+    """Ours by encoding and implementation, then jax's own."""
+    held = [length for length in sizes.lengths if length <= sizes.held]
+
+    def contender(name: str, case: Case, lengths: Sequence[int]) -> Contender:
+        return Contender(name, "accelerator", case, {"mode": ("f", "fb"), "length": lengths})
+
+    found = []
+    for spec, implementations in _TIMED.items():
+        for name in _here(implementations, platform):
+            case = {"kind": "attend", "spec": spec, "implementation": name, "known": True}
+            found.append(contender(f"{spec}, {name}", case, held if name == "dense" else sizes.lengths))
+    for name, spec, implementation in _LIBRARY:
+        if implementation == "xla" or platform == "gpu":
+            case = {"kind": "library", "bias": spec, "implementation": implementation}
+            found.append(contender(f"jax.nn, {name}", case, held if implementation == "xla" else sizes.lengths))
+    return found
+
+
+def _steps(platform: str) -> list[Contender]:
+    decoders = [
+        _contender(f"{spec}, {name}", "train_decoder", "decoder step", fresh=True, spec=spec, implementation=name)
+        for spec, implementations in _STEPS.items()
+        for name in _here(implementations, platform)
+    ]
+    vits = [
+        _contender(spec, "train_vit", "ViT step", fresh=True, spec=spec) for spec in ("learned", "axial_rope", "alibi")
+    ]
+    seeds = [
+        _contender(name, "seeds", "seeds", model="vit", spec="learned", together=together)
+        for name, together in (("in one vmap", True), ("one by one", False))
+    ]
+    return [*decoders, *vits, *seeds]
+
+
+def _here(implementations: Sequence[str], platform: str) -> list[str]:
+    """The implementations that run on this platform."""
+    return [name for name in implementations if name == "auto" or backend(name).platform in (None, platform)]
