@@ -10,7 +10,7 @@ from experiments.atlas.formulas import LETTERS, apart, mathml
 from experiments.atlas.sources import Erratum, Golden, Sources, errata, goldens, names_in
 from experiments.atlas.which import record_of
 from experiments.report import overview
-from experiments.report.families import MAPS, defining_module
+from experiments.report.families import MAPS, family_of
 from experiments.report.page import seconds_of_step
 from experiments.report.scorecard import MARKS, shown
 from posjax.describe import catalogue
@@ -94,7 +94,7 @@ def _of_scaling(cls: type) -> dict[str, Any]:
     return _shared(name, *about, catalogue.defining_module(cls)) | {
         "kind": "frequency scaling",
         "spec": spec,
-        "family": defining_module(spec),
+        "family": family_of(spec),
         "acts": ["changes frequencies"],
         "learned": 0,
         "learns": "nothing",
@@ -121,7 +121,7 @@ def _shared(name: str, summary: str, citation: str | None, arxiv: str | None, mo
 
 def _family(spec: str, cls: type) -> str:
     """Returns the family of a card; a position map has its own, whatever encoding follows it."""
-    return MAPS if cls.family == MAPS else defining_module(spec)
+    return MAPS if cls.family == MAPS else family_of(spec)
 
 
 def _is_whole(row: catalogue.Facts) -> bool:

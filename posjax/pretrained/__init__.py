@@ -7,7 +7,30 @@
 Both packages read files by maps as data (`entries.py`); the inverse of a map writes files.
 """
 
-from posjax.pretrained.choosing import load as load
-from posjax.pretrained.choosing import save as save
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from posjax.gguf import SUFFIX
+from posjax.hub import local
+from posjax.models.vit import ViT
+from posjax.pretrained import language, vision
+from posjax.pretrained.files import read_json
 from posjax.pretrained.vision import Info as Info
 from posjax.pretrained.vision import info as info
+
+
+def load(path: str | Path, **options: Any) -> tuple[Any, dict[str, Any]]:
+    """Loads a pretrained model and its parameters.
+
+    By `language.load` if it is a GGUF file, or if config.json is of text, else by `vision.load`.
+    """
+    path = local(path)
+    config = read_json((path if path.is_dir() else path.parent) / "config.json")
+    of_text = {"vocab_size", "text_config"} & config.keys() or str(config.get("model_type")) in language.FAMILIES
+    return (language if of_text or path.suffix == SUFFIX else vision).load(path, **options)
+
+
+def save(path: str | Path, model: Any, params: Mapping[str, Any], **options: Any) -> None:
+    """Saves a checkpoint that `load` reads, and transformers or timm too if they have the model."""
+    (vision if isinstance(model, ViT) else language).save(path, model, params, **options)

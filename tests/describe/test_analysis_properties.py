@@ -3,7 +3,6 @@
 import dataclasses
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -43,150 +42,77 @@ def test_parts_that_take_no_number_of_axes_alike_are_refused(capsys):
     assert "laplacian(pos_enc_dim=6) takes 6; tree(depth=2, degree=3) takes 2" in told.err
 
 
-def each(count, first=0):
-    return jnp.arange(first, first + count, dtype=jnp.float32)
-
-
-@dataclasses.dataclass(frozen=True)
-class Untraceable(pj.Encoding):
-    def bias(self, params, q, q_site, k, k_site):
-        return -0.1 * float(np.asarray(k_site.position).max() > 3) * jnp.ones((1, len(q), len(k)))
-
-
-@dataclasses.dataclass(frozen=True)
-class Unvectorised(pj.Encoding):
-    """Makes something else of positions that a batch brings."""
-
-    def embed(self, params, x, site):
-        return x + jnp.where(isinstance(x, jax.interpreters.batching.BatchTracer), 0.1, 0.0) * x
-
-
-@dataclasses.dataclass(frozen=True)
-class ByIndex(pj.Encoding):
-    """Reads where a token stands off the array."""
-
-    def bias(self, params, q, q_site, k, k_site):
-        return -0.3 * jnp.abs(each(len(q))[:, None] - each(len(k))[None])[None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Absolute(pj.Encoding):
-    """Claims to be relative."""
-
-    def bias(self, params, q, q_site, k, k_site):
-        first = jnp.asarray(k_site.position, jnp.float32).reshape(len(k), -1)[:, 0]
-        return jnp.sin(first)[None, None] * jnp.ones((1, len(q), 1))
-
-
-@dataclasses.dataclass(frozen=True)
-class NotAbsolute(pj.Encoding):
-    """Claims not to be relative."""
-
-    relative = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Leaky(pj.Encoding):
-    """Adds the mean of the row, of other documents and padding too."""
-
-    def embed(self, params, x, site):
-        return x + x.mean(0)
-
-
-@dataclasses.dataclass(frozen=True)
-class BadGradient(pj.Encoding):
-    """sqrt at 0."""
-
-    def bias(self, params, q, q_site, k, k_site):
-        offset = jnp.asarray(q_site.position, jnp.float32)[:, None] - k_site.position[None]
-        return -0.1 * jnp.sqrt(jnp.square(offset))[None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Unused(pj.Encoding):
-    """Learns a parameter that it never reads."""
-
-    def init(self, key, dims):
-        return {"dead": jnp.ones(3)}
-
-
-@dataclasses.dataclass(frozen=True)
-class Growing(pj.Encoding):
-    """Turns keys by what comes later, without a word of it."""
-
-    def rotate(self, params, q, q_site, k, k_site):
-        last = jnp.max(jnp.where(k_site.segment > 0, k_site.position, 0))
-        return q, k * jnp.cos(k_site.position / (1.0 + last))[:, None, None]
-
-
-@dataclasses.dataclass(frozen=True)
-class ByHead(pj.Encoding):
-    """Tells heads apart, without a word of it."""
-
-    def rotate(self, params, q, q_site, k, k_site):
-        return q, k * jnp.arange(1.0, 1 + k.shape[1])[:, None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Rounded(pj.Encoding):
-    """Positions in the type of the tokens."""
-
-    def bias(self, params, q, q_site, k, k_site):
-        query, key = (jnp.asarray(site.position).astype(q.dtype) for site in (q_site, k_site))
-        return -0.1 * jnp.abs(query[:, None] - key[None])[None].astype(jnp.float32)
-
-
-@dataclasses.dataclass(frozen=True)
-class Half(pj.Encoding):
-    """Angles in half precision, whatever the tokens are."""
-
-    relative = False
-
-    def embed(self, params, x, site):
-        return x + jnp.sin(jnp.asarray(site.position).astype(jnp.bfloat16))[:, None].astype(x.dtype)
-
-
-@dataclasses.dataclass(frozen=True)
-class Twofold(pj.Encoding):
-    """Does something else with sites that are known."""
-
-    def embed(self, params, x, site):
-        return x * (1.1 if isinstance(site.segment, np.ndarray) else 1.0)
-
-
-@dataclasses.dataclass(frozen=True)
-class Assuming(pj.Encoding):
-    """Takes segments for known where positions are."""
-
-    def embed(self, params, x, site):
-        return x * float(np.asarray(site.segment).max() < 3) if isinstance(site.position, np.ndarray) else x
-
-
 def hook(name, function, **more):
     """An encoding that has one hook, without self and parameters."""
     hooks = {name: lambda self, params, *arguments: function(*arguments)}
     return dataclasses.dataclass(frozen=True)(type("One", (pj.Encoding,), hooks | more))()
 
 
+def first_axis(site):
+    return jnp.asarray(site.position, jnp.float32).reshape(len(site.position), -1)[:, 0]
+
+
+def by_index(q, q_site, k, k_site):
+    return -0.3 * jnp.abs(jnp.arange(len(q))[:, None] - jnp.arange(len(k))[None])[None].astype(jnp.float32)
+
+
+def root_at_zero(q, q_site, k, k_site):
+    return -0.1 * jnp.sqrt(jnp.square(first_axis(q_site)[:, None] - first_axis(k_site)[None]))[None]
+
+
+def by_what_comes_later(q, q_site, k, k_site):
+    last = jnp.max(jnp.where(k_site.segment > 0, k_site.position, 0))
+    return q, k * jnp.cos(k_site.position / (1.0 + last))[:, None, None]
+
+
+def in_the_type_of_tokens(q, q_site, k, k_site):
+    query, key = (jnp.asarray(site.position).astype(q.dtype) for site in (q_site, k_site))
+    return -0.1 * jnp.abs(query[:, None] - key[None])[None].astype(jnp.float32)
+
+
+def in_half_precision(x, site):
+    return x + jnp.sin(jnp.asarray(site.position).astype(jnp.bfloat16))[:, None].astype(x.dtype)
+
+
+def of_a_batch(x, site):
+    """Makes something else of positions that a batch brings."""
+    return x * (1.1 if type(x).__name__ == "BatchTracer" else 1.0)
+
+
+def takes_segments_for_known(x, site):
+    return x * float(np.asarray(site.segment).max() < 3) if isinstance(site.position, np.ndarray) else x
+
+
+def untraceable(q, q_site, k, k_site):
+    return -0.1 * float(np.asarray(k_site.position).max() > 3) * jnp.ones((1, len(q), len(k)))
+
+
+ABSOLUTE = hook("bias", lambda q, q_site, k, k_site: jnp.sin(first_axis(k_site))[None, None] * jnp.ones((1, len(q), 1)))
+LEAKY = hook("embed", lambda x, site: x + x.mean(0))  # of other documents and padding too
+BY_INDEX = hook("bias", by_index)
+ROUNDED = hook("bias", in_the_type_of_tokens)
+UNTRACEABLE = hook("bias", untraceable)
 BROKEN = {
-    "hooks return their shapes": lambda: hook("sink", lambda num_heads: jnp.zeros(1)),
-    "positions are not rounded to bfloat16": Rounded,
-    "placed sites are well formed": lambda: hook("place", lambda site: site._replace(position=1.0 * site.position)),
-    "sites may be traced": Twofold,
-    "any part of a site may be traced": Assuming,
-    "prefix tokens stand nowhere": Absolute,
-    "jit is eager": Untraceable,
-    "vmap is a loop": Unvectorised,
-    "tokens and sites permute together": ByIndex,
-    "moving all tokens changes nothing": Absolute,
-    "packed documents are alone": Leaky,
-    "causal queries see no later tokens": Leaky,
-    "left padding is invisible": Leaky,
-    "blockwise is dense": ByIndex,
-    "blockwise gradients are dense": ByIndex,
-    "grouped queries share a key": ByHead,
-    "gradients are finite": BadGradient,
-    "decoding token by token is the full pass": Growing,
+    "hooks return their shapes": hook("sink", lambda site, num_heads: jnp.zeros(1)),
+    "positions are not rounded to bfloat16": ROUNDED,
+    "placed sites are well formed": hook("place", lambda site: site._replace(position=1.0 * site.position)),
+    "sites may be traced": hook("embed", lambda x, site: x * (1.1 if isinstance(site.segment, np.ndarray) else 1.0)),
+    "any part of a site may be traced": hook("embed", takes_segments_for_known),
+    "prefix tokens stand nowhere": ABSOLUTE,
+    "jit is eager": UNTRACEABLE,
+    "vmap is a loop": hook("embed", of_a_batch),
+    "tokens and sites permute together": BY_INDEX,
+    "moving all tokens changes nothing": ABSOLUTE,
+    "packed documents are alone": LEAKY,
+    "causal queries see no later tokens": LEAKY,
+    "left padding is invisible": LEAKY,
+    "blockwise is dense": BY_INDEX,
+    "blockwise gradients are dense": BY_INDEX,
+    "grouped queries share a key": hook(
+        "rotate", lambda q, q_site, k, k_site: (q, k * jnp.arange(1.0, 1 + k.shape[1])[:, None])
+    ),
+    "gradients are finite": hook("bias", root_at_zero),
+    "decoding token by token is the full pass": hook("rotate", by_what_comes_later),
 }
 
 
@@ -199,7 +125,7 @@ def one(encoding, name):
     "name", [pytest.param(name, marks=pytest.mark.slow if name.startswith("blockwise") else []) for name in BROKEN]
 )
 def test_what_is_broken_fails(name):
-    row = one(BROKEN[name](), name)
+    row = one(BROKEN[name], name)
     assert not row.ok
     assert str(row).startswith("FAILS")
 
@@ -211,8 +137,16 @@ def test_every_property_can_fail():
 @pytest.mark.parametrize(
     ("encoding", "name", "note"),
     [
-        (NotAbsolute(), "moving all tokens changes nothing", "declared relative=False, yet"),
-        (Unused(), "gradients are finite", "parameters that nothing depends on: dead"),
+        (
+            hook("embed", lambda x, site: x, relative=False),
+            "moving all tokens changes nothing",
+            "declared relative=False, yet",
+        ),
+        (
+            hook("init", lambda dims: {"dead": jnp.ones(3)}),
+            "gradients are finite",
+            "parameters that nothing depends on: dead",
+        ),
     ],
 )
 def test_the_note_says_what_is_wrong(encoding, name, note):
@@ -251,7 +185,10 @@ def test_a_hook_that_returns_something_else_is_named_and_nothing_more_is_asked(e
     assert ("TypeError" in message) == (f" of {__file__}" in row.note)
 
 
-@pytest.mark.parametrize(("encoding", "note"), [(Rounded(), "at positions from 300"), (Half(), "computes in bfloat16")])
+@pytest.mark.parametrize(
+    ("encoding", "note"),
+    [(ROUNDED, "at positions from 300"), (hook("embed", in_half_precision, relative=False), "computes in bfloat16")],
+)
 def test_positions_in_half_precision_say_the_mend(encoding, note):
     row = one(encoding, "positions are not rounded to bfloat16")
     assert note in row.note
@@ -268,7 +205,7 @@ def test_hooks_of_every_encoding_return_their_shapes(name):
 
 def test_what_cannot_be_traced_is_asked_no_further():
     """One line tells it, with the place in the encoding's file."""
-    rows = check(Untraceable())
+    rows = check(UNTRACEABLE)
     assert [row.ok for row in rows] == [True] * (len(rows) - 1) + [False]
     assert rows[-1].name == "jit is eager"
     assert f" of {__file__}" in rows[-1].note

@@ -183,7 +183,7 @@ def _on_its_own_axes(probe: Probe, key: jax.Array, code, trained: bool) -> dict[
     longer = _longer(probe.extent)
     rows = _rows(probe.extent, longer)
     base = logits(probe, box(probe.extent))
-    far = _far(probe, longer, rows)
+    far, _ = measures.reach(probe, box(longer), rows)
     found = measures.uniqueness(probe, base, code, longer)
     found |= measures.determinism(probe, base, longer, far, rows)
     found |= measures.extrapolation(probe, base, longer, far, rows)
@@ -206,15 +206,6 @@ def _rows(extent: tuple[int, ...], longer: tuple[int, ...]) -> np.ndarray:
     return np.unique(np.concatenate(chosen))
 
 
-def _far(probe: Probe, longer: tuple[int, ...], rows: np.ndarray):
-    """The operator for queries far out, or None if the encoding does not reach such places."""
-    try:
-        far = logits(probe, box(longer), rows)
-    except ValueError:
-        return None
-    return far if np.isfinite(far.value[:, :, far.seen]).all() else None
-
-
 def _takes_longer(probe: Probe, key: jax.Array, longer, rows, far, trained: bool) -> Found:
     """Tries longer sequences, with parameters for `extent` only if their shapes depend on it."""
     if trained or far is None:
@@ -222,7 +213,8 @@ def _takes_longer(probe: Probe, key: jax.Array, longer, rows, far, trained: bool
     short = probe.encoding.init(key, _dims(probe.extent, 1))
     if jax.tree.map(np.shape, short) == jax.tree.map(np.shape, probe.params):
         return Found(1.0)
-    return measures.takes_longer(probe, short, longer, rows)
+    there, reason = measures.reach(probe, box(longer), rows, short)
+    return Found(float(there is not None), reason)
 
 
 def _shifts(probe: Probe, longer: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -26,6 +26,19 @@ class Found(NamedTuple):
     note: str = ""
 
 
+def reach(
+    probe: Probe, site: Site, rows: np.ndarray | None = None, params: Params | None = None
+) -> tuple[Operator | None, str]:
+    """The operator at places that the encoding may not have; or None, and the reason."""
+    try:
+        tile = logits(probe, site, rows, params=params)
+    except ValueError as error:
+        return None, str(error)
+    if np.isfinite(tile.value[:, :, tile.seen]).all():
+        return tile, ""
+    return None, "has nothing for places beyond its length"  # a table ends before
+
+
 def uniqueness(probe: Probe, base: Operator, code: np.ndarray | None, longer: tuple[int, ...]) -> dict[str, Found]:
     """Do any two places look alike? The signature of a place is the attention of its queries; `code` is their codes."""
     norm, distance = distance_summary(_signatures(base))
@@ -45,15 +58,12 @@ def _in_bfloat16(probe: Probe, longer: tuple[int, ...]) -> Operator:
     """The operator with positions and parameters rounded, at the far end of `longer`: bfloat16 counts to 256 only."""
     params = jax.tree.map(_through_bfloat16, probe.params)
 
-    def at(shift) -> Operator:
+    def at(shift) -> Site:
         site = with_relation(probe.encoding, box(probe.extent, shift))  # of places that are not rounded
-        return logits(probe, site._replace(position=_through_bfloat16(site.position)), params=params)
+        return site._replace(position=_through_bfloat16(site.position))
 
-    try:
-        far = at(tuple(b - a for a, b in zip(probe.extent, longer, strict=True)))
-    except ValueError:
-        return at(0)
-    return far if np.isfinite(far.value[:, :, far.seen]).all() else at(0)  # a table may end before
+    far, _ = reach(probe, at(tuple(b - a for a, b in zip(probe.extent, longer, strict=True))), params=params)
+    return logits(probe, at(0), params=params) if far is None else far
 
 
 def _signatures(tile: Operator) -> np.ndarray:
@@ -158,25 +168,12 @@ def _entropy(weights: np.ndarray) -> float:
     return float(-np.sum(weights * np.log(np.where(weights > 0, weights, 1.0)), axis=-1).mean())
 
 
-def takes_longer(probe: Probe, short_params: Params, long: tuple[int, ...], rows: np.ndarray) -> Found:
-    """Whether the encoding, made for `probe.extent`, says anything of the places beyond."""
-    try:
-        value = logits(probe, box(long), rows, params=short_params)
-    except ValueError as error:
-        return Found(0.0, str(error))
-    finite = np.isfinite(value.value[:, :, value.seen]).all()
-    return Found(float(finite), "" if finite else "has nothing for places beyond its length")
-
-
 def translation(probe: Probe, base: Operator, shifts: list[tuple[int, ...]]) -> Found:
     """max |L(i + shift, j + shift) - L(i, j)| / std L over the shifts that the encoding has places for."""
     errors = {}
     for shift in shifts:
-        try:
-            moved = logits(probe, box(probe.extent, shift))
-        except ValueError:
-            continue
-        if np.isfinite(moved.value[:, :, moved.seen]).all():
+        moved, _ = reach(probe, box(probe.extent, shift))
+        if moved is not None:
             same = np.array_equal(moved.seen, base.seen)
             error = difference(moved.value[:, :, base.seen], base.value[:, :, base.seen]) if same else np.inf
             errors[shift] = error / base.scale

@@ -167,17 +167,6 @@ class Family:
         told = {name: value for name, value in config.items() if name in {*self._read, "model_type"}}
         return self.model.from_config(fields, encoding=pattern_text(self.encoding(told)))
 
-    def config_of(self, model: Any) -> dict[str, Any]:
-        """Returns the configuration of a model.
-
-        Raises:
-          ValueError: the family has no such model; the message lists the obstacles.
-        """
-        config, against = self.described(model)
-        if against:
-            raise ValueError("; ".join(against))
-        return config
-
     def described(self, model: Any) -> tuple[dict[str, Any], list[str]]:
         """Returns the configuration of a model and the list of obstacles; the configuration is valid if the list is empty."""
         if type(model) is not self.model:

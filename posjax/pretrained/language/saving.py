@@ -11,7 +11,6 @@ from posjax.files import replace_file
 from posjax.pretrained import entries as maps
 from posjax.pretrained.files import write_shards
 from posjax.pretrained.language.families import FAMILIES
-from posjax.pretrained.language.family import Family
 from posjax.pretrained.parameters import checked_paths
 from posjax.spec import nearest
 
@@ -52,7 +51,15 @@ def save(
             f"a language model is saved as a folder, with its config.json: give {str(path.with_suffix(''))!r}"
         )
     flat = checked_paths(model, params)
-    chosen, described = _described(model, family)
+    if family is not None and family not in FAMILIES:
+        raise ValueError(f"no language model of model_type {family!r} is known; {nearest(family, sorted(FAMILIES))}")
+    name, reasons = next(iter(obstacles(model, family).items()))
+    if reasons:
+        raise ValueError(
+            f"transformers has no such model; nearest is {name!r}, against which stands: {'; '.join(reasons)}"
+        )
+    chosen = FAMILIES[name]
+    described, _ = chosen.described(model)
     described = _NO_TOKENS | described | {"dtype": jnp.dtype(model.block.param_dtype).name, **(config or {})}
     chosen.made(described)  # refuses keys that the family lacks
     tensors = maps.write_entries(chosen.entries(model), flat, chosen.sizes_of(model))
@@ -60,19 +67,6 @@ def save(
         raise ValueError(f"a {chosen.model_type!r} has no place for all parameters of this model")
     write_shards(path, tensors, shard_bytes)
     replace_file(path / "config.json", json.dumps(described, indent=2).encode() + b"\n")
-
-
-def _described(model: Any, family: str | None) -> tuple[Family, dict[str, Any]]:
-    """Returns the first family that has the model, and its configuration."""
-    if family is not None and family not in FAMILIES:
-        raise ValueError(f"no language model of model_type {family!r} is known; {nearest(family, sorted(FAMILIES))}")
-    against = obstacles(model, family)
-    name, reasons = next(iter(against.items()))
-    if reasons:
-        raise ValueError(
-            f"transformers has no such model; nearest is {name!r}, against which stands: {'; '.join(reasons)}"
-        )
-    return FAMILIES[name], FAMILIES[name].config_of(model)
 
 
 def obstacles(model: Any, family: str | None = None) -> dict[str, list[str]]:

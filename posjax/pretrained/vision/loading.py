@@ -169,12 +169,11 @@ def describe_file(weights: WeightsFile, hints: Hints) -> FileOfViT:
 
 
 _SIZE = maybe(either(SIDE, several(SIDE, 2, 3)))  # timm has channels before it
-_SCALE = maybe(several(NUMBER, 1, 4))
-_SCALING = dict.fromkeys(("mean", "std", "image_mean", "image_std"), _SCALE)
+_SCALING = dict.fromkeys(("mean", "std", "image_mean", "image_std"), maybe(several(NUMBER, 1, 4)))
 # The keys that are read of configurations of vision models.
 _CONFIGURATION = {
-    **dict.fromkeys(("num_attention_heads",), maybe(SIZE)),
-    **dict.fromkeys(("hidden_act",), TEXT),
+    "num_attention_heads": maybe(SIZE),
+    "hidden_act": TEXT,
     **dict.fromkeys(("pooler_act", "global_pool", "architecture"), maybe(TEXT)),
     **dict.fromkeys(("rope_theta", "pos_embed_jitter", "pos_embed_rescale"), maybe(POSITIVE)),
     "pos_embed_shift": maybe(AMOUNT),
@@ -253,7 +252,7 @@ def parameters(source: FileOfViT, tensors: Mapping[str, np.ndarray]) -> tuple[di
 
 
 def _channels_of(tensors: Mapping[str, np.ndarray]) -> int:
-    """The mean and deviation of the images."""
+    """Returns the number of channels of the images."""
     for name, axis in _CHANNELS.items():
         if name in tensors and axis < tensors[name].ndim:
             return tensors[name].shape[axis]
