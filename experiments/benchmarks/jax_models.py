@@ -80,13 +80,13 @@ def _types(case: Mapping[str, Any]) -> dict[str, Any]:
     return {"dtype": jnp.dtype(case["dtype"])} if "dtype" in case else {}
 
 
-def decode(case: Mapping[str, Any]) -> Call:
+def decode_steps(case: Mapping[str, Any]) -> Call:
     """`steps` greedy steps from a cache that has just so many slots left."""
     return _decode(case, *_model(case))
 
 
 def llama(case: Mapping[str, Any]) -> Call:
-    """A model in Llama's form: reads `length` tokens into a cache (mode "prefill"), or decodes as `decode`."""
+    """A model in Llama's form: reads `length` tokens into a cache (mode "prefill"), or decodes as `decode_steps`."""
     dtype = jnp.dtype(case["dtype"])
     block = BlockConfig(
         width=case["width"],

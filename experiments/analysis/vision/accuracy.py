@@ -1,12 +1,12 @@
 """The subject of `experiments.evaluate`: a model with the parameters of each seed, on images of any size."""
 
-import math
 import pathlib
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from scipy.stats import binomtest
 
 from experiments.analysis.vision.subject import TrainedViT, load_vit
 from experiments.report.statistics import mean_interval
@@ -14,8 +14,6 @@ from posjax import data
 from posjax.data.folders import pictures_in
 from posjax.encodings.resize import resampling
 from posjax.models import resize_params
-
-_Z = 1.959964  # 97.5 % of the normal distribution
 
 
 def load_classifier(checkpoint: pathlib.Path, method: str | None, **told: Any) -> TrainedViT:
@@ -134,12 +132,5 @@ def _preprocessed(
 def _interval(values: np.ndarray, count: int) -> str:
     if len(values) > 1:
         return mean_interval(values.tolist()).scaled(100).text(2)
-    low, high = wilson(float(values[0]), count)
+    low, high = binomtest(round(values[0] * count), count).proportion_ci(method="wilson")
     return f"{100 * values[0]:.2f} ({100 * low:.2f} to {100 * high:.2f})"
-
-
-def wilson(share: float, count: int) -> tuple[float, float]:
-    """Returns a share's 95 % interval over `count` trials: Wilson (1927), https://doi.org/10.1080/01621459.1927.10502953."""
-    centre, scale = share + _Z**2 / (2 * count), 1 + _Z**2 / count
-    half = _Z * math.sqrt(share * (1 - share) / count + (_Z / (2 * count)) ** 2)
-    return (centre - half) / scale, (centre + half) / scale
