@@ -36,12 +36,6 @@ class Fake:
         self.name, self.log, self.seconds, self.peak, self.case = name, log, seconds, peak, None
         self.about = about or {"allocator": "mallopt", "versions": {"fake": "1"}}
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
     def close(self):
         self.log.append(f"{self.name} closed")
 

@@ -16,7 +16,7 @@ from posjax.encodings.resize import resampling
 from posjax.models import resize_params
 
 
-def load_classifier(checkpoint: pathlib.Path, method: str | None, **told: Any) -> TrainedViT:
+def load_classifier(checkpoint: pathlib.Path, method: str | None, **options: Any) -> TrainedViT:
     """Loads a model with a head, as `load_vit` does; `method` resizes its tables, None by its own.
 
     Raises:
@@ -24,7 +24,7 @@ def load_classifier(checkpoint: pathlib.Path, method: str | None, **told: Any) -
     """
     if method is not None:
         resampling(method)  # raises now, not behind the first batch
-    subject = load_vit(checkpoint, **told)
+    subject = load_vit(checkpoint, **options)
     if not subject.model.num_classes or subject.model.pooling == "none":
         raise ValueError(
             f"{checkpoint} has no head, so it knows no classes: train one on it, or look at experiments.analyse"
