@@ -1,7 +1,8 @@
 """Measures time and memory: posjax beside its peers against goals, or how long the input of a decoder may be.
 
     python -m experiments.benchmark attention                  # minutes; --quick: three of them
-    python -m experiments.benchmark attention --lengths=2048,4096 --threads=1 --only=alibi,causal
+    python -m experiments.benchmark attention --lengths=2048,4096 --threads=1 --only="alibi;causal"
+    python -m experiments.benchmark attention --only="H=4 n=2048 f: posjax"        # --list shows the names
     python -m experiments.benchmark all --peers_python=../peers/bin/python --out=results/benchmark
 
     python -m experiments.benchmark context --config=configs/decoder.py --memory=24GiB        # how long may the input be?
@@ -63,7 +64,7 @@ SUITES = {
 }
 CONTEXT, ACCELERATOR = "context", "accelerator"
 OUT = cli.RUNS / "benchmark"
-_BOTH = (1, 0)  # one core, and all of them
+_CORES = {"1": (1,), "all": (0,), "1,all": (1, 0)}  # numbers of cores, 0 for all
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -102,28 +103,22 @@ def _parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help="few sizes and rounds")
     add(
         "--threads",
-        type=_threads,
+        choices=list(_CORES),
         help="1, all or 1,all: one pinned core, all cores (default: 1, and all for attention and window)",
     )
     add("--lengths", type=_numbers, metavar="N,N", help="tokens, instead of the suite's own")
-    add("--heads", type=_numbers, metavar="N,N", help="only these numbers of heads")
-    add("--modes", type=_names, metavar="f,fb", help="only forward (f), or forward and backward (fb)")
     add(
         "--only",
-        metavar="NAME,NAME",
-        help="only contenders with one of these in their name (of accelerator: TEXT;TEXT)",
+        default="",
+        metavar="TEXT;TEXT",
+        help="only contenders with one of these in the name that --list shows",
     )
-    add("--list", action="store_true", help="print the names of the cells and contenders, and measure nothing")
+    add("--list", action="store_true", help="print the names of cells and contenders, and measure nothing")
     add("--part", type=_part, default=(1, 1), metavar="I/N", help="the I-th of N parts of the cells, from 1")
     add("--peers_python", default=sys.executable, metavar="PATH", help="a Python that has torch and transformers")
     add("--call_seconds", type=float, help="longest call that is tried (default: 45, --quick 2)")
     add("--cell_seconds", type=float, help="timing of all contenders in a cell (default: 15, --quick 4)")
-    add(
-        "--memory",
-        type=_bytes,
-        metavar="SIZE",
-        help="most for a program, as 24GiB (default: half of what is free)",
-    )
+    add("--memory", type=bytes_of, metavar="SIZE", help="most for a program, as 24GiB (default: half of what is free)")
     add("--config", metavar="FILE", help="of context: the config of a language model")
     add(
         "--seconds",
@@ -189,8 +184,8 @@ def _measure(
     extra: Mapping[str, object] | None = None,
 ) -> None:
     """Measures a suite on one core, on all or on both."""
-    default = {"attention": _BOTH, "window": _BOTH, CONTEXT: (0,)}.get(name, (1,))
-    for threads in [count or len(os.sched_getaffinity(0)) for count in args.threads or default]:
+    default = {"attention": "1,all", "window": "1,all", CONTEXT: "all"}.get(name, "1")
+    for threads in [count or len(os.sched_getaffinity(0)) for count in _CORES[args.threads or default]]:
         _measure_turns(name, make(args.quick, args.lengths, threads), threads, args, settings or _settings(args), extra)
 
 
@@ -240,19 +235,11 @@ def _measure_turns(
 
 
 def chosen_turns(suite: suites.Suite, args: argparse.Namespace) -> list[suites.Turn]:
-    """The turns with the chosen modes, heads and names, and of these the chosen part."""
-    cells = [
-        cell
-        for cell in suite.cells
-        if (not args.heads or cell.get("heads", args.heads[0]) in args.heads)
-        and (not args.modes or cell["mode"] in args.modes)
-    ]
-    if not cells:
-        raise ValueError("--heads and --modes leave nothing to measure")
-    texts = _names(args.only or "", ";" if args.suite == ACCELERATOR else ",")
+    """The turns with the chosen names, and of these the chosen part."""
+    texts = [text.strip() for text in args.only.split(";")]
     turns = []
-    for cell, part in suite._replace(cells=cells).turns():
-        part = [c for c in part if not texts or any(text in f"{cell_name(cell)}: {c.name}" for text in texts)]
+    for cell, part in suite.turns():
+        part = [c for c in part if any(text in f"{cell_name(cell)}: {c.name}" for text in texts)]
         turns += [(cell, part)] if part else []
     if not turns:
         raise ValueError(f"--only={args.only}: nothing has that in its name; --list shows the names")
@@ -327,14 +314,6 @@ def _plot(path: pathlib.Path, panels: Sequence[Panel], columns: int) -> pathlib.
     return save(against_length(panels, columns=columns), path, dpi=120)
 
 
-def _threads(text: str) -> tuple[int, ...]:
-    """1 for one core, 0 for all."""
-    known = {"1": 1, "all": 0}
-    if not set(text.split(",")) <= set(known):
-        raise argparse.ArgumentTypeError(f"expected 1, all or 1,all, got {text!r}")
-    return tuple(known[part] for part in text.split(","))
-
-
 def _part(text: str) -> tuple[int, int]:
     index, slash, count = text.partition("/")
     if not (index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
@@ -347,17 +326,6 @@ def _numbers(text: str) -> tuple[int, ...]:
     if not all(part.isdigit() and int(part) > 0 for part in parts):
         raise argparse.ArgumentTypeError(f"expected positive whole numbers with commas between, got {text!r}")
     return tuple(sorted(map(int, parts)))
-
-
-def _bytes(text: str) -> float:
-    try:
-        return bytes_of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(error) from error
-
-
-def _names(text: str, separator: str = ",") -> Sequence[str]:
-    return [part.strip() for part in text.split(separator) if part.strip()]
 
 
 if __name__ == "__main__":

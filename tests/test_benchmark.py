@@ -36,12 +36,6 @@ class Fake:
         self.name, self.log, self.seconds, self.peak, self.case = name, log, seconds, peak, None
         self.about = about or {"allocator": "mallopt", "versions": {"fake": "1"}}
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
     def close(self):
         self.log.append(f"{self.name} closed")
 
@@ -244,7 +238,7 @@ def test_goals_name_contenders_that_are_measured(make):
 def test_the_command_writes_and_replaces(tmp_path, monkeypatch, capsys):
     begin = lambda contender, **_: Fake(contender.name, [], lambda case: 0.01)  # noqa: E731
     monkeypatch.setattr(pool, "start_worker", begin)
-    line = ["window", "--quick", "--threads=1", "--modes=f", f"--out={tmp_path}"]
+    line = ["window", "--quick", "--threads=1", "--only= f:", f"--out={tmp_path}"]
     assert benchmark.main(line) == 0
     assert benchmark.main(line) == 0
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 6  # 3 contenders, 2 lengths
@@ -253,5 +247,5 @@ def test_the_command_writes_and_replaces(tmp_path, monkeypatch, capsys):
     capsys.readouterr()
     assert benchmark.main([*line, "--only=nobody"]) == 2
     assert "--only=nobody: nothing has that in its name; --list shows" in capsys.readouterr().err
-    assert benchmark.main([*line, "--list", "--only=again", "--part=2/2"]) == 0
+    assert benchmark.main([*line, "--list", "--only=f: posjax window(512) again", "--part=2/2"]) == 0
     assert capsys.readouterr().out == "H=4 n=8192 f: posjax window(512) again\n"

@@ -156,9 +156,3 @@ def test_equal_logits_and_nan_are_no_hits():
     """A head of zeros knows one class, the first; a model that has diverged none."""
     logits = np.array([[0, 0, 0], [0, 0, 0], [np.nan] * 3, [1, np.nan, 2]], np.float32)
     assert accuracy.rank_of(logits, np.array([0, 2, 1, 0])).tolist() == [0, 2, np.inf, 1]
-
-
-def test_the_interval_of_a_share_is_wilsons():
-    """Brown, Cai and DasGupta (2001): 0 of 10 and 5 of 10."""
-    np.testing.assert_allclose(accuracy.wilson(0.0, 10), (0.0, 0.2775), atol=1e-4)
-    np.testing.assert_allclose(accuracy.wilson(0.5, 10), (0.2366, 0.7634), atol=1e-4)

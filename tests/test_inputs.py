@@ -1,5 +1,6 @@
 """How long may the input be: the fit, the table, and the suite on a tiny model."""
 
+import argparse
 import json
 import pathlib
 
@@ -58,7 +59,7 @@ def test_sizes(text, size):
 
 @pytest.mark.parametrize("text", ["24GB", "much", "0GiB", "-1GiB", "512"])
 def test_other_texts_are_no_size(text):
-    with pytest.raises(ValueError, match="is no size: write it as 24GiB"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is no size: write it as 24GiB"):
         bytes_of(text)
 
 
@@ -119,5 +120,5 @@ def test_a_tiny_decoder(tmp_path, capsys):
     assert all(min(r["held_bytes"], r["seconds"]) > 0 for r in records)
     assert (tmp_path / "context.png").stat().st_size > 10_000
     assert "| dense | decoding | **" in capsys.readouterr().out
-    assert benchmark.main([*line, "--memory=1KiB", "--only=dense", "--modes=forward"]) == 2
+    assert benchmark.main([*line, "--memory=1KiB", "--only=forward: dense"]) == 2
     assert "no program fits 1 KiB: the smallest needs" in capsys.readouterr().err

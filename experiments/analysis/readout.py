@@ -6,30 +6,28 @@ from jaxtyping import Float
 from posjax.encoding import Array
 
 _HIDDEN = 256  # random units of `position_error`
+_STRENGTH = 1e-3  # of the ridge
 
 
 def ridge(
     fitted: Float[Array, "B T M"],
     held_out: Float[Array, "B2 T M"],
     targets: Float[np.ndarray, "T K"],
-    strength: float = 1e-3,
 ) -> Float[np.ndarray, "B2 T K"]:
     """Predictions of ridge regression for tokens of other sequences than it was fitted to.
 
     All sequences share the targets of their places. Features are scaled to mean 0 and variance 1 on the fitted tokens;
-    coefficients are (X'X/N + strength I)^-1 X'Y/N.
+    coefficients are (X'X/N + 0.001 I)^-1 X'Y/N.
 
     Raises:
-      ValueError: there are no sequences to fit to or to test on, or strength is not positive.
+      ValueError: there are no sequences to fit to or to test on.
     """
-    if not strength > 0:
-        raise ValueError(f"strength={strength} of the ridge must be positive")
     x, other = _scaled(np.asarray(fitted, np.float64), np.asarray(held_out, np.float64))
     # Each sequence has every place once, so X'Y needs only the sum over sequences.
     rows = x.reshape(-1, x.shape[-1])
     gram = rows.T @ rows / len(rows)
     cross = x.mean(axis=0).T @ (targets - targets.mean(axis=0)) / len(targets)
-    return other @ np.linalg.solve(gram + strength * np.eye(len(gram)), cross) + targets.mean(axis=0)
+    return other @ np.linalg.solve(gram + _STRENGTH * np.eye(len(gram)), cross) + targets.mean(axis=0)
 
 
 def position_error(fitted: Float[Array, "B T M"], held_out: Float[Array, "B2 T M"], seed: int = 0) -> float:

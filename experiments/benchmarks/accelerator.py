@@ -119,55 +119,40 @@ def accelerator(platform: str) -> Suite:
             for dtype in ("float32", "bfloat16"):
                 where = "" if axes == 1 else f", {axes} axes"
                 cells.append(_compared(f"{spec}, {dtype}{where}", spec, dtype, sizes.compared, axes))
-    contenders = [_contender("against dense attention", "compare", "compare")]
-    contenders += [*_attention(sizes, platform), *_steps(platform)]
     note = f"{_NOTE}\n\n{_SMALL}" if platform == "cpu" else _NOTE
-    return Suite(contenders, cells, (), {}, note, one_by_one=True, base=_BARE)
+    return Suite(_contenders(sizes, platform), cells, (), {}, note, one_by_one=True, base=_BARE)
 
 
 def _compared(title: str, spec: str, dtype: str, size: Case, axes: int = 1) -> Cell:
     return {"title": title, "mode": "compare", "spec": spec, "dtype": dtype, "axes": axes, **size}
 
 
-def _contender(name: str, kind: str, mode: str, *, fresh: bool = False, **case: Any) -> Contender:
-    return Contender(name, "accelerator", {"kind": kind, **case}, {"mode": [mode]}, fresh)
-
-
-def _attention(sizes: Sizes, platform: str) -> list[Contender]:
-    """Ours by encoding and implementation, then jax's own."""
-    held = [length for length in sizes.lengths if length <= sizes.held]
-
-    def contender(name: str, case: Case, lengths: Sequence[int]) -> Contender:
-        return Contender(name, "accelerator", case, {"mode": ("f", "fb"), "length": lengths})
+def _contenders(sizes: Sizes, platform: str) -> list[Contender]:
+    def here(implementations: Sequence[str]) -> list[str]:
+        return [name for name in implementations if name == "auto" or backend(name).platform in (None, platform)]
 
     found = []
+
+    def add(name: str, mode: Sequence[str], *, fresh: bool = False, lengths: Sequence[int] = (), **case: Any) -> None:
+        only = {"mode": mode, "length": lengths} if lengths else {"mode": mode}
+        found.append(Contender(name, "accelerator", case, only, fresh))
+
+    held = [length for length in sizes.lengths if length <= sizes.held]
+    add("against dense attention", ["compare"], kind="compare")
     for spec, implementations in _TIMED.items():
-        for name in _here(implementations, platform):
+        for name in here(implementations):
             case = {"kind": "attend", "spec": spec, "implementation": name, "known": True}
-            found.append(contender(f"{spec}, {name}", case, held if name == "dense" else sizes.lengths))
+            add(f"{spec}, {name}", ["f", "fb"], lengths=held if name == "dense" else sizes.lengths, **case)
     for name, spec, implementation in _LIBRARY:
         if implementation == "xla" or platform == "gpu":
             case = {"kind": "library", "bias": spec, "implementation": implementation}
-            found.append(contender(f"jax.nn, {name}", case, held if implementation == "xla" else sizes.lengths))
+            add(f"jax.nn, {name}", ["f", "fb"], lengths=held if implementation == "xla" else sizes.lengths, **case)
+    for spec, implementations in _STEPS.items():
+        for name in here(implementations):
+            case = {"kind": "train_decoder", "spec": spec, "implementation": name}
+            add(f"{spec}, {name}", ["decoder step"], fresh=True, **case)
+    for spec in ("learned", "axial_rope", "alibi"):
+        add(spec, ["ViT step"], fresh=True, kind="train_vit", spec=spec)
+    for name, together in (("in one vmap", True), ("one by one", False)):
+        add(name, ["seeds"], kind="seeds", model="vit", spec="learned", together=together)
     return found
-
-
-def _steps(platform: str) -> list[Contender]:
-    decoders = [
-        _contender(f"{spec}, {name}", "train_decoder", "decoder step", fresh=True, spec=spec, implementation=name)
-        for spec, implementations in _STEPS.items()
-        for name in _here(implementations, platform)
-    ]
-    vits = [
-        _contender(spec, "train_vit", "ViT step", fresh=True, spec=spec) for spec in ("learned", "axial_rope", "alibi")
-    ]
-    seeds = [
-        _contender(name, "seeds", "seeds", model="vit", spec="learned", together=together)
-        for name, together in (("in one vmap", True), ("one by one", False))
-    ]
-    return [*decoders, *vits, *seeds]
-
-
-def _here(implementations: Sequence[str], platform: str) -> list[str]:
-    """The implementations that run on this platform."""
-    return [name for name in implementations if name == "auto" or backend(name).platform in (None, platform)]

@@ -128,10 +128,11 @@ def _sent(call: Call, runs: int) -> Call:
 
 def _seeds(case: Mapping[str, Any]) -> Call:
     """A training step of several seeds: together in one vmap, or one behind the other."""
-    step, given = jax_models.training(case, case["model"])
+    step, *own, batch = jax_models.training(case, case["model"])
     if not case["together"]:
-        return _sent(compiled_call(step, *given), case["seeds"])._replace(figures={})  # a call is one step of all seeds
-    *own, batch = given
+        return _sent(compiled_call(step, *own, batch), case["seeds"])._replace(
+            figures={}
+        )  # a call is one step of all seeds
     own = jax.tree.map(lambda leaf: jnp.stack([leaf] * case["seeds"]), own)
     return compiled_call(jax.vmap(step, in_axes=(0, 0, None)), *own, batch)
 

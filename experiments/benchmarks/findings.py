@@ -46,7 +46,7 @@ class Finding(NamedTuple):
 
 
 def seconds(record: Record) -> float | None:
-    """The median time of a run, of which a call may make several; None if it was not timed."""
+    """The median time of a run, None if it was not timed; a call may make several runs."""
     found = times(record)
     return statistics.median(found) / record.get("runs", 1) if found and not record["skip"] else None
 
@@ -159,20 +159,20 @@ def verdict(ratio: float, floor: float, aim: float | None, at_most: bool) -> str
 
 
 def wanted_text(floor: float, aim: float | None, at_most: bool) -> str:
-    """at least 1.6 (aim 2)."""
+    """The bound in words, as "at least 1.6 (aim 2)"."""
     if at_most:
         return f"at most {floor:g}"
     return f"at least {floor:g}" + (f" (aim {aim:g})" if aim is not None else "")
 
 
 def cell_text(record: Record) -> str:
-    """n=2048 H=4 fb, 1 core; the title of a cell that has one."""
+    """The cell and the cores of a record, as "n=2048 H=4 fb, 1 core", or the cell's title."""
     cores = "1 core" if record["threads"] == 1 else f"{record['threads']} cores"
     return record["cell"].get("title") or f"{cell_name(record['cell'])}, {cores}"
 
 
 def cell_name(cell: Mapping[str, Any]) -> str:
-    """n=2048 H=4 fb; the title of a cell that has one."""
+    """The sizes and the mode of a cell, as "n=2048 H=4 fb", or its title."""
     short, unsaid = {"length": "n", "heads": "H", "batch": "B"}, ("mode", "kind", "head_dim")
     sizes = [f"{short.get(name, name)}={value}" for name, value in cell.items() if name not in unsaid]
     return cell.get("title") or " ".join([*sizes, cell["mode"]])

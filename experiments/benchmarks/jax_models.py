@@ -1,6 +1,6 @@
 """The contenders that are whole models: a training step, steps of decoding, the loss of a long document."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -18,25 +18,36 @@ _VOCABULARY = 256  # bytes
 
 def train_decoder(case: Mapping[str, Any]) -> Call:
     """Gradients and an AdamW update of a decoder."""
-    return _train(case, "decoder")
+    return compiled_call(*training(case, "decoder"))
 
 
 def train_vit(case: Mapping[str, Any]) -> Call:
     """Likewise of a ViT on images of 32x32 pixels in patches of 4x4."""
-    return _train(case, "vit")
+    return compiled_call(*training(case, "vit"))
 
 
-def _train(case: Mapping[str, Any], model: str) -> Call:
-    step, given = training(case, model)
-    return compiled_call(step, *given)
-
-
-def training(case: Mapping[str, Any], model: str) -> tuple[Callable, tuple]:
-    """(variables, optimizer's state, batch) -> (variables, state, loss) of a "decoder" or a "vit", and its first arguments.
+def training(case: Mapping[str, Any], model: str) -> tuple:
+    """(variables, optimizer's state, batch) -> (variables, state, loss) of a "decoder" or a "vit", then its first arguments.
 
     The step takes the batch in `case["parts"]` equal parts one after the other (1 where it says nothing).
     """
-    return _step(case, *{"decoder": _decoder, "vit": _vit}[model](case))
+    loss, variables, batch = {"decoder": _decoder, "vit": _vit}[model](case)
+    optimizer, count = optax.adamw(1e-3), case.get("parts", 1)
+    parts = jax.tree.map(lambda x: np.asarray(x).reshape(count, -1, *x.shape[1:]), batch)
+
+    def step(variables, state, parts):
+        def add(sums, part):
+            return jax.tree.map(jnp.add, sums, jax.value_and_grad(loss)(variables, part)), None
+
+        zeros = jnp.float32(0), jax.tree.map(jnp.zeros_like, variables)
+        if count == 1:
+            value, grads = jax.value_and_grad(loss)(variables, jax.tree.map(lambda x: x[0], parts))
+        else:
+            value, grads = jax.tree.map(lambda x: x / count, jax.lax.scan(add, zeros, parts)[0])
+        updates, state = optimizer.update(grads, state, variables)
+        return optax.apply_updates(variables, updates), state, value
+
+    return step, variables, optimizer.init(variables), parts
 
 
 def _decoder(case: Mapping[str, Any]):
@@ -69,32 +80,13 @@ def _types(case: Mapping[str, Any]) -> dict[str, Any]:
     return {"dtype": jnp.dtype(case["dtype"])} if "dtype" in case else {}
 
 
-def _step(case: Mapping[str, Any], loss, variables, batch) -> tuple[Callable, tuple]:
-    optimizer, count = optax.adamw(1e-3), case.get("parts", 1)
-    parts = jax.tree.map(lambda x: np.asarray(x).reshape(count, -1, *x.shape[1:]), batch)
-
-    def step(variables, state, parts):
-        def add(sums, part):
-            return jax.tree.map(jnp.add, sums, jax.value_and_grad(loss)(variables, part)), None
-
-        zeros = jnp.float32(0), jax.tree.map(jnp.zeros_like, variables)
-        if count == 1:
-            value, grads = jax.value_and_grad(loss)(variables, jax.tree.map(lambda x: x[0], parts))
-        else:
-            value, grads = jax.tree.map(lambda x: x / count, jax.lax.scan(add, zeros, parts)[0])
-        updates, state = optimizer.update(grads, state, variables)
-        return optax.apply_updates(variables, updates), state, value
-
-    return step, (variables, optimizer.init(variables), parts)
-
-
-def decode(case: Mapping[str, Any]) -> Call:
+def decode_steps(case: Mapping[str, Any]) -> Call:
     """`steps` greedy steps from a cache that has just so many slots left."""
     return _decode(case, *_model(case))
 
 
 def llama(case: Mapping[str, Any]) -> Call:
-    """A model in Llama's form: reads `length` tokens into a cache (mode "prefill"), or decodes as `decode`."""
+    """A model in Llama's form: reads `length` tokens into a cache (mode "prefill"), or decodes as `decode_steps`."""
     dtype = jnp.dtype(case["dtype"])
     block = BlockConfig(
         width=case["width"],

@@ -118,7 +118,7 @@ _KINDS = {
     "copy": _copy,
     "train_decoder": jax_models.train_decoder,
     "train_vit": jax_models.train_vit,
-    "decode": jax_models.decode,
+    "decode": jax_models.decode_steps,
     "llama": jax_models.llama,
     "score": jax_models.score,
     "input": jax_inputs.read_input,

@@ -1,8 +1,9 @@
 """The contenders in torch that are whole models: training steps, transformers' Llama. Imports torch and numpy alone."""
 
+import contextlib
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -85,11 +86,8 @@ def llama(case: Mapping[str, Any]) -> Call:
     As called, its cache grows with every step, and is cut back before the next call; compiled, with `static`, its size is
     fixed from the start.
     """
-    sys.modules.setdefault("torchvision", None)  # is not needed, and one that does not fit torch would break the import
-    try:
+    with transformers_here():
         from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCache
-    except ImportError as error:
-        raise Skip("transformers is not installed beside torch") from error
     config = LlamaConfig(
         **dict(vocab_size=case["vocabulary"], hidden_size=case["width"], intermediate_size=case["mlp"]),
         **dict(num_hidden_layers=case["depth"], num_attention_heads=case["heads"], num_key_value_heads=case["heads"]),
@@ -106,7 +104,7 @@ def llama(case: Mapping[str, Any]) -> Call:
         )
 
     if case["static"]:
-        _needs_compiler()
+        needs_compiler()
         torch._dynamo.reset()
     forward = torch.compile(model) if case["static"] else model
     if case["mode"] == "prefill":
@@ -140,13 +138,24 @@ def _decoding(forward, tokens: torch.Tensor, cache, case: Mapping[str, Any]):
     return run
 
 
-def _needs_compiler() -> None:
+@contextlib.contextmanager
+def transformers_here() -> Iterator[None]:
+    """Around imports of transformers: raises Skip where it is not installed."""
+    sys.modules.setdefault("torchvision", None)  # is not needed, and one that does not fit torch would break the import
+    try:
+        yield
+    except ImportError as error:
+        raise Skip("transformers is not installed beside torch") from error
+
+
+def needs_compiler() -> None:
+    """Raises Skip without a C++ compiler."""
     if not any(map(shutil.which, ("g++", "clang++", "c++"))):
         raise Skip("torch.compile needs a C++ compiler, and there is none")
 
 
 def _step(model: nn.Module, loss) -> Call:
-    _needs_compiler()
+    needs_compiler()
     torch._dynamo.reset()
     optimizer, compiled = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True), torch.compile(loss)
 

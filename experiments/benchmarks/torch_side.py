@@ -1,8 +1,6 @@
 """The contenders that run in torch. Imports torch and numpy alone."""
 
 import math
-import shutil
-import sys
 from collections.abc import Callable, Mapping
 from importlib import metadata
 from typing import Any
@@ -72,8 +70,7 @@ def _flex(case: Mapping[str, Any]) -> Call:
 
     if case["mode"] == "fb":
         raise Skip("flex_attention has no backward on CPUs")
-    if not any(map(shutil.which, ("g++", "clang++", "c++"))):
-        raise Skip("torch.compile needs a C++ compiler, and there is none")
+    torch_models.needs_compiler()
     length, slopes = case["length"], _slopes(case["heads"])
     seen = create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device="cpu")
     torch._dynamo.reset()
@@ -91,11 +88,8 @@ def _flex(case: Mapping[str, Any]) -> Call:
 
 def _transformers(case: Mapping[str, Any]) -> Call:
     """transformers' rotary of Llama on q and k, with its cosines and sines made beforehand."""
-    sys.modules.setdefault("torchvision", None)  # is not needed, and one that does not fit torch would break the import
-    try:
+    with torch_models.transformers_here():
         from transformers.models.llama.modeling_llama import apply_rotary_pos_emb
-    except ImportError as error:
-        raise Skip("transformers is not installed beside torch") from error
     q, k, angle = _rotary(case)
     cos, sin = (turn(torch.cat([angle, angle], dim=-1))[None].to(q.dtype) for turn in (torch.cos, torch.sin))
     return Call(torch.no_grad()(lambda: apply_rotary_pos_emb(q, k, cos, sin, unsqueeze_dim=2)))

@@ -1,5 +1,6 @@
 """Bytes, seconds and lengths as tables show them."""
 
+import argparse
 import re
 
 _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -26,12 +27,12 @@ def duration(seconds: float) -> str:
 
 
 def bytes_of(text: str) -> float:
-    """Bytes of a size, as "24GiB", "1.5GiB" or "512MiB".
+    """Bytes of a size, as "24GiB", "1.5GiB" or "512MiB"; the type of an argument.
 
     Raises:
-      ValueError: for any other text.
+      ArgumentTypeError: for any other text.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]iB)", text.strip())
     if not match or float(match[1]) == 0:
-        raise ValueError(f"{text!r} is no size: write it as 24GiB or 512MiB")
+        raise argparse.ArgumentTypeError(f"{text!r} is no size: write it as 24GiB or 512MiB")
     return float(match[1]) * _UNITS[match[2]]

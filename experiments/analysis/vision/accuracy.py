@@ -1,12 +1,12 @@
 """The subject of `experiments.evaluate`: a model with the parameters of each seed, on images of any size."""
 
-import math
 import pathlib
 from collections.abc import Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from scipy.stats import binomtest
 
 from experiments.analysis.vision.subject import TrainedViT, load_vit
 from experiments.report.statistics import mean_interval
@@ -15,10 +15,8 @@ from posjax.data.folders import pictures_in
 from posjax.encodings.resize import resampling
 from posjax.models import resize_params
 
-_Z = 1.959964  # 97.5 % of the normal distribution
 
-
-def load_classifier(checkpoint: pathlib.Path, method: str | None, **told: Any) -> TrainedViT:
+def load_classifier(checkpoint: pathlib.Path, method: str | None, **options: Any) -> TrainedViT:
     """Loads a model with a head, as `load_vit` does; `method` resizes its tables, None by its own.
 
     Raises:
@@ -26,7 +24,7 @@ def load_classifier(checkpoint: pathlib.Path, method: str | None, **told: Any) -
     """
     if method is not None:
         resampling(method)  # raises now, not behind the first batch
-    subject = load_vit(checkpoint, **told)
+    subject = load_vit(checkpoint, **options)
     if not subject.model.num_classes or subject.model.pooling == "none":
         raise ValueError(
             f"{checkpoint} has no head, so it knows no classes: train one on it, or look at experiments.analyse"
@@ -134,12 +132,5 @@ def _preprocessed(
 def _interval(values: np.ndarray, count: int) -> str:
     if len(values) > 1:
         return mean_interval(values.tolist()).scaled(100).text(2)
-    low, high = wilson(float(values[0]), count)
+    low, high = binomtest(round(values[0] * count), count).proportion_ci(method="wilson")
     return f"{100 * values[0]:.2f} ({100 * low:.2f} to {100 * high:.2f})"
-
-
-def wilson(share: float, count: int) -> tuple[float, float]:
-    """Returns a share's 95 % interval over `count` trials: Wilson (1927), https://doi.org/10.1080/01621459.1927.10502953."""
-    centre, scale = share + _Z**2 / (2 * count), 1 + _Z**2 / count
-    half = _Z * math.sqrt(share * (1 - share) / count + (_Z / (2 * count)) ** 2)
-    return (centre - half) / scale, (centre + half) / scale

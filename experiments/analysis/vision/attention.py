@@ -74,19 +74,17 @@ def share_of_prefix(weights: Float[Array, "B H T T"], site: Site) -> Float[np.nd
     return given.sum(axis=-1).mean(axis=(0, 2))
 
 
-def rollout(weights: Sequence[Float[Array, "B H T T"]], residual: float = 0.5) -> Float[np.ndarray, "B T T"]:
+def rollout(weights: Sequence[Float[Array, "B H T T"]]) -> Float[np.ndarray, "B T T"]:
     """The share of each input token (last axis) in each output token, if attention alone moved information.
 
-    Abnar & Zuidema (2020), arXiv 2005.00928, section 3: A~_l = (1 - residual) mean over heads of A_l + residual I, its rows
-    scaled to sum 1, and A~_L ... A~_1. residual=0.5 is the paper's 0.5 A + 0.5 I. Heads are averaged as in the paper; other
-    code takes their maximum.
+    Abnar & Zuidema (2020), arXiv 2005.00928, section 3: A~_l = 0.5 mean over heads of A_l + 0.5 I, its rows scaled to sum
+    1, and A~_L ... A~_1. Heads are averaged as in the paper; other code takes their maximum.
 
     Args:
       weights: attention weights of each layer, from the first on.
-      residual: share of the identity.
 
     Raises:
-      ValueError: there is no layer, the layers differ in shape, or residual is outside [0, 1].
+      ValueError: there is no layer, or the layers differ in shape.
     """
     if not len(weights):
         raise ValueError("rollout takes the attention weights of at least one layer; got none")
@@ -95,11 +93,9 @@ def rollout(weights: Sequence[Float[Array, "B H T T"]], residual: float = 0.5) -
         raise ValueError(
             f"rollout takes weights [B, H, T, T] of each layer, of the same images and tokens; got {shapes}"
         )
-    if not 0 <= residual <= 1:
-        raise ValueError(f"residual={residual} must lie in [0, 1]: 0.5 in the paper")
     flow = None
     for layer in weights:
-        mixed = (1 - residual) * np.asarray(layer, np.float64).mean(axis=1) + residual * np.eye(layer.shape[-1])
+        mixed = 0.5 * np.asarray(layer, np.float64).mean(axis=1) + 0.5 * np.eye(layer.shape[-1])
         mixed /= mixed.sum(axis=-1, keepdims=True)
         flow = mixed if flow is None else mixed @ flow
     return flow

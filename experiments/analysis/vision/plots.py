@@ -17,7 +17,7 @@ from experiments.analysis.vision.filters import Components
 from experiments.report.statistics import Interval, mean_interval
 from posjax.describe.figures import GREY, HUES, MARKERS, SMALL
 
-_TILES = 7  # most tiles on a side of similarity maps
+_TILES = 7  # most tiles on a side of similarity maps, and most filters in a row
 _LAYERS, _HEADS = 6, 6  # shown at most
 _GAP, _SCALE = 3, 8  # pixels between tiles, and pixels of a cell in them
 _LEAST = 32  # least pixels on a side of a filter
@@ -89,10 +89,10 @@ def around_the_middle(
     return figure
 
 
-def filters(found: Components, columns: int = 7) -> Figure:
+def filters(found: Components) -> Figure:
     """Draws components, each with its own contrast, mid grey for 0; one channel is grey, three are colours."""
     pictures = [_picture(each) for each in found.filters]
-    columns = min(columns, len(pictures))
+    columns = min(_TILES, len(pictures))
     pictures += [np.full_like(pictures[0], 0.9)] * (-len(pictures) % columns)
     rows = [pictures[first : first + columns] for first in range(0, len(pictures), columns)]
     drawn = _tiled(rows, -(-_LEAST // len(pictures[0])), empty=0.9)

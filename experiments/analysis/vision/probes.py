@@ -110,22 +110,20 @@ def right_when_translated(
     return np.array(found)
 
 
-def position_probe(
-    fitted: Float[Array, "B T M"], held_out: Float[Array, "B2 T M"], site: Site, strength: float = 1e-3
-) -> PositionProbe:
+def position_probe(fitted: Float[Array, "B T M"], held_out: Float[Array, "B2 T M"], site: Site) -> PositionProbe:
     """The score of ridge regression for the places of patches, on other images than it was fitted to.
 
     Targets are row and column, and one indicator for each patch; the largest one names it. Later layers can use the
     positions that a linear map finds; others may be there all the same.
 
     Raises:
-      ValueError: the patches do not fill a grid, there are no images to fit to or to test on, or strength is not positive.
+      ValueError: the patches do not fill a grid, or there are no images to fit to or to test on.
     """
     index = patch_index(site)
     places = np.stack(np.mgrid[: index.shape[0], : index.shape[1]], axis=-1).reshape(-1, 2).astype(np.float64)
     targets = np.concatenate([places, np.eye(index.size)], axis=1)
     x, other = (np.asarray(tokens, np.float64)[:, index.ravel()] for tokens in (fitted, held_out))
-    found = ridge(x, other, targets, strength)
+    found = ridge(x, other, targets)
     residual = ((found[..., :2] - places) ** 2).mean(axis=(0, 1))
     variance = places.var(axis=0)
     r_squared = 1 - residual / np.where(variance > 0, variance, np.nan)

@@ -52,25 +52,25 @@ class TrainedViT(NamedTuple):
         return data.normalise(images, mean, std)
 
 
-def load_vit(checkpoint: pathlib.Path, *, data_dir: str | None = None, **told: Any) -> TrainedViT:
+def load_vit(checkpoint: pathlib.Path, *, data_dir: str | None = None, **options: Any) -> TrainedViT:
     """Loads the subject of a workdir, or of a file of pretrained weights.
 
     Args:
       checkpoint: the workdir or file.
       data_dir: directory of sets, if it differs from the run's.
-      told: arguments of `posjax.pretrained.load` that a file does not show; None is ignored.
+      options: arguments of `posjax.pretrained.load` that a file does not show; None is ignored.
 
     Raises:
-      ValueError: the model is not a ViT, `told` is given for a run, or the file cannot be read.
+      ValueError: the model is not a ViT, `options` is given for a run, or the file cannot be read.
       FileNotFoundError: the checkpoint is missing.
     """
     if not checkpoint.exists():
         raise FileNotFoundError(f"there is no checkpoint {checkpoint}: give a workdir, or a file of weights")
-    told = {name: value for name, value in told.items() if value is not None}
+    options = {name: value for name, value in options.items() if value is not None}
     if holds_weights(checkpoint):
-        return _of_file(checkpoint, told)
-    if told:
-        flags = ", ".join(f"--{name}" for name in told)
+        return _of_file(checkpoint, options)
+    if options:
+        flags = ", ".join(f"--{name}" for name in options)
         raise ValueError(f"{flags}: for files of weights, but the run {checkpoint} knows its own, leave it out")
     return _of_run(checkpoint, data_dir)
 
@@ -92,9 +92,9 @@ def _of_run(workdir: pathlib.Path, data_dir: str | None) -> TrainedViT:
     )
 
 
-def _of_file(path: pathlib.Path, told: dict[str, Any]) -> TrainedViT:
-    info = pretrained.info(path, **told)
-    model, variables = pretrained.load(path, **told)
+def _of_file(path: pathlib.Path, options: dict[str, Any]) -> TrainedViT:
+    info = pretrained.info(path, **options)
+    model, variables = pretrained.load(path, **options)
     sizes = f"width {model.block.width}, {model.depth} layers of {model.block.num_heads} heads, {model.encoding}"
     about = f"{path.name}: {info.origin}, {sizes}"
     return TrainedViT(model, [variables["params"]], (0,), info.mean, info.std, None, info.labels, info.method, about)
@@ -151,13 +151,8 @@ def choose_pictures(
     """
     own, size, mode, note = subject.data, tuple(subject.model.image_size), "crop", ""
     if own is not None:
-        name, split, directory, padding = (
-            name or own.name,
-            split or own.eval_split,
-            own.data_dir,
-            padding or own.padding,
-        )
-        mode = own.mode
+        name, split, padding = name or own.name, split or own.eval_split, padding or own.padding
+        directory, mode = own.data_dir, own.mode
     if mode == "native":  # its model.image_size is the size of its tables, not of an image
         size, mode = (subject.model.patch_size * math.isqrt(own.max_patches),) * 2, "crop"
         note = f", squares of as many patches as it was trained on ({own.max_patches} at most)"

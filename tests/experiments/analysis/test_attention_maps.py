@@ -94,8 +94,6 @@ def test_weights_of_other_tokens_are_refused(unchecked_shapes):
         rollout_map(rollout([layer]), grid(2, 2), token=0)
     with pytest.raises(ValueError, match="at least one layer"):
         rollout([])
-    with pytest.raises(ValueError, match=r"residual=2 must lie in \[0, 1\]"):
-        rollout([np.ones((1, 1, 2, 2))], residual=2)
 
 
 def test_rollout_of_identities_is_the_identity_and_rows_sum_to_one():
@@ -109,7 +107,6 @@ def test_rollout_is_the_product_of_the_layers_the_last_one_first():
     first, second = softmax_of((1, 2, 3, 3), 0), softmax_of((1, 2, 3, 3), 1)
     mixed = [0.5 * layer.mean(axis=1)[0] + 0.5 * np.eye(3) for layer in (first, second)]
     np.testing.assert_allclose(rollout([first, second])[0], mixed[1] @ mixed[0])
-    np.testing.assert_allclose(rollout([first], residual=0.0)[0], first.mean(axis=1)[0])
 
 
 def test_the_map_is_that_of_the_token_that_is_read():

@@ -111,7 +111,5 @@ def test_a_feature_that_never_varies_is_no_feature_and_one_row_has_no_r_squared(
     found = position_probe(constant, constant, grid(2, 3))
     assert (found.row, found.column) == pytest.approx((0, 0), abs=1e-12)
     assert np.isnan(position_probe(constant, constant, grid(1, 6)).row)
-    with pytest.raises(ValueError, match="strength=0 of the ridge must be positive"):
-        position_probe(constant, constant, grid(2, 3), strength=0)
     with pytest.raises(ValueError, match="got 0 and 4"):
         position_probe(constant[:0], constant, grid(2, 3))
