@@ -20,9 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from posjax.attention import BEFORE_ATTENTION, attend
 from posjax.attention.dense import shown, tile_logits, visible
-from posjax.describe.worlds import Part, box, normal, with_relation
+from posjax.describe.worlds import Part, box, layer_output, normal, with_relation
 from posjax.encoding import Dims, Encoding, Params, Site, axes
 
 _SAME = 1e-4  # of a matrix entry, relative to its block
@@ -396,18 +395,14 @@ def _cached_operator(encoding, num_heads, params, q, k, short, long, rows):
 
 def attention(probe: Probe, x: np.ndarray, site: Site) -> np.ndarray:
     """[T, H, D]: one bidirectional attention layer on tokens [T, M], with identity projections."""
+    dims = probe.dims
+    weights = np.broadcast_to(np.eye(dims.width, dtype=np.float32), (3, dims.width, dims.width))
+    weights = weights.reshape(3, dims.width, dims.num_heads, -1)
     site = with_relation(probe.encoding, site)
-    return np.asarray(_attention(probe.encoding, probe.dims.num_heads, probe.params, x, site))
+    return np.asarray(_layer(probe.encoding, probe.params, x, site, weights))
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _attention(encoding, num_heads, params, x, site):
-    placed = encoding.place(params, site)
-    x = encoding.embed(params, x, placed)
-    observed = encoding.observe(params, x, placed)
-    q = x.reshape(x.shape[0], num_heads, -1)
-    told = dict(implementation="dense", consumed=BEFORE_ATTENTION)
-    return attend(encoding, params, q, q, q, observed, observed, **told)
+_layer = jax.jit(layer_output, static_argnums=0)
 
 
 def whole_codes(encoding: Encoding, params: Params, width: int, site: Site) -> np.ndarray | None:

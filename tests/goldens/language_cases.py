@@ -13,6 +13,7 @@ import posjax as pj
 from goldens.check import load
 from goldens.language_settings import LONG, SHORT, TRAINED, VOCABULARY
 from goldens.pretrained_weights import made
+from posjax.pretrained.parameters import paths_of
 
 FILE = load("language")
 CASES: dict[str, Any] = {case: told for case, told in json.loads(str(FILE["json"])).items() if case != "versions"}
@@ -73,3 +74,12 @@ def errors(case: str, model: Any, params: Any) -> dict[str, float]:
         logits, caches = extend(params, tokens[:, t : t + 1], site, caches)
         decoded.append(logits[0, 0])
     return found | dict(decoded=error(np.stack(decoded), long[start:]))
+
+
+def assert_same(params, others):
+    """Two trees of parameters are equal bit by bit."""
+    one, other = paths_of(params), paths_of(others)
+    assert one.keys() == other.keys()
+    for path, leaf in one.items():
+        assert leaf.dtype == other[path].dtype, path
+        assert np.asarray(leaf).tobytes() == np.asarray(other[path]).tobytes(), path

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 import pytest
 import safetensors.numpy
-from goldens.language_cases import CASES, errors, weights_of, written
+from goldens.language_cases import CASES, assert_same, errors, weights_of, written
 
 from posjax import pretrained
 from posjax.describe.explain.turning import model_of
@@ -63,14 +63,6 @@ def test_what_is_saved_comes_back(case, loaded, tmp_path):
     held, was = safetensors.numpy.load_file(tmp_path / "model.safetensors"), weights_of(case)
     assert held.keys() == was.keys()
     assert all(np.array_equal(held[name], was[name]) for name in was)
-
-
-def assert_same(params, others):
-    one, other = paths_of(params), paths_of(others)
-    assert one.keys() == other.keys()
-    for path, leaf in one.items():
-        assert leaf.dtype == other[path].dtype, path
-        assert np.asarray(leaf).tobytes() == np.asarray(other[path]).tobytes(), path
 
 
 @pytest.mark.parametrize(

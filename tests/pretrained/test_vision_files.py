@@ -8,13 +8,14 @@ import jax
 import numpy as np
 import pytest
 import safetensors.numpy
+from goldens.language_cases import assert_same
 from goldens.pretrained_cases import asked, weights_of, written
 from goldens.pretrained_weights import google_shapes, google_tensors, made
 
 from posjax import pretrained
 from posjax.models import BlockConfig, ViT
 from posjax.pretrained.entries import Entry, read_entries, write_entries
-from posjax.pretrained.parameters import expected_params, paths_of
+from posjax.pretrained.parameters import expected_params
 from posjax.pretrained.vision.origin import table_grid
 
 SMALL = dict(num_classes=3, image_size=(8, 12), patch_size=4, width=16, depth=2, num_heads=2)
@@ -27,14 +28,6 @@ def of(model, channels=3):
     return jax.tree.map(
         lambda leaf: draw.standard_normal(leaf.shape).astype(leaf.dtype), expected_params(model, channels)
     )
-
-
-def assert_same(params, others):
-    one, other = paths_of(params), paths_of(others)
-    assert one.keys() == other.keys()
-    for path, leaf in one.items():
-        assert leaf.dtype == other[path].dtype, path
-        assert np.asarray(leaf).tobytes() == np.asarray(other[path]).tobytes(), path
 
 
 @pytest.mark.parametrize(
