@@ -24,7 +24,7 @@ or TPU, and times attention, training steps and seeds; on a CPU everything is sm
 numpy alone. A check that fails, hangs or ends its process is a record too. Records are written as they come, and the same
 command goes on with the checks that are left. docs/accelerator.md says how to read its table.
 
-    python -m experiments.benchmark accelerator --out=DIR                # what fits 9 minutes; again: what is left
+    python -m experiments.benchmark accelerator --out=DIR                # as much as fits 9 minutes; again: the rest
     python -m experiments.benchmark accelerator --part=1/4 --out=DIR     # a quarter of it, for one of four machines
     python -m experiments.benchmark accelerator --only="kernel;fb, 4096: alibi" --out=DIR
     python -m experiments.benchmark accelerator --list                   # the names of all checks here, and nothing more
@@ -272,7 +272,7 @@ def _forget(path: pathlib.Path, suite: str, threads: int) -> None:
 
 
 def _records(out: pathlib.Path, suite: str | None = None) -> list[Record]:
-    """The records of all parts, or those of one suite."""
+    """The records of all parts, of all suites or of one."""
     records = [record for path in sorted(out.glob("results*.jsonl")) for record in read_jsonl(path)]
     return [record for record in records if suite in (None, record["suite"])]
 
