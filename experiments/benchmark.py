@@ -24,7 +24,7 @@ or TPU, and times attention, training steps and seeds; on a CPU everything is sm
 numpy alone. A check that fails, hangs or ends its process is a record too. Records are written as they come, and the same
 command goes on with the checks that are left. docs/accelerator.md says how to read its table.
 
-    python -m experiments.benchmark accelerator --out=DIR                # what fits 9 minutes; again: what is left
+    python -m experiments.benchmark accelerator --out=DIR                # as much as fits 9 minutes; again: the rest
     python -m experiments.benchmark accelerator --part=1/4 --out=DIR     # a quarter of it, for one of four machines
     python -m experiments.benchmark accelerator --only="kernel;fb, 4096: alibi" --out=DIR
     python -m experiments.benchmark accelerator --list                   # the names of all checks here, and nothing more
@@ -104,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "--threads",
         choices=list(_CORES),
+        metavar="CORES",
         help="1, all or 1,all: one pinned core, all cores (default: 1, and all for attention and window)",
     )
     add("--lengths", type=_numbers, metavar="N,N", help="tokens, instead of the suite's own")
@@ -116,8 +117,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--list", action="store_true", help="print the names of cells and contenders, and measure nothing")
     add("--part", type=_part, default=(1, 1), metavar="I/N", help="the I-th of N parts of the cells, from 1")
     add("--peers_python", default=sys.executable, metavar="PATH", help="a Python that has torch and transformers")
-    add("--call_seconds", type=float, help="longest call that is tried (default: 45, --quick 2)")
-    add("--cell_seconds", type=float, help="timing of all contenders in a cell (default: 15, --quick 4)")
+    add("--call_seconds", type=float, help="longest call that is tried (default: 45, --quick 2, accelerator 10)")
+    add("--cell_seconds", type=float, help="timing of a cell (default: 15, --quick 4, accelerator 2)")
     add("--memory", type=bytes_of, metavar="SIZE", help="most for a program, as 24GiB (default: half of what is free)")
     add("--config", metavar="FILE", help="of context: the config of a language model")
     add(
@@ -159,8 +160,10 @@ def _measure_device(args: argparse.Namespace) -> int:
     """Makes the checks of this machine's accelerator that are left, until the time is over; returns how many still are.
 
     Raises:
-      ValueError: jax does not start here.
+      ValueError: jax does not start here, or an option is for other suites.
     """
+    if unused := [f"--{name}" for name in ("quick", "lengths", "threads", "memory", "config") if getattr(args, name)]:
+        raise ValueError(f"{', '.join(unused)}: the suite {ACCELERATOR} has its own, leave it out")
     end = time.monotonic() + (args.seconds or 540.0)
     module, cores = "experiments.benchmarks.accelerator_side", len(os.sched_getaffinity(0))
     try:
@@ -171,7 +174,8 @@ def _measure_device(args: argparse.Namespace) -> int:
     if reason := about.get("skip"):
         raise ValueError(f"{reason}: this command needs jax, jaxtyping, flax, optax and numpy")
     suite, versions = accelerator(about["versions"]["platform"]), about["versions"]
-    settings = pool.Settings(rounds=5, cell_seconds=2.0, call_seconds=10.0, prepare_seconds=120.0)
+    limits = dict(cell_seconds=args.cell_seconds or 2.0, call_seconds=args.call_seconds or 10.0)
+    settings = pool.Settings(rounds=5, prepare_seconds=120.0, **limits)
     threads = max(2, cores)  # more than one is timed by the clock, which an accelerator needs
     return _measure_turns(ACCELERATOR, suite, threads, args, settings, end=end, versions=versions)
 
@@ -185,7 +189,8 @@ def _measure(
 ) -> None:
     """Measures a suite on one core, on all or on both."""
     default = {"attention": "1,all", "window": "1,all", CONTEXT: "all"}.get(name, "1")
-    for threads in [count or len(os.sched_getaffinity(0)) for count in _CORES[args.threads or default]]:
+    counts = [count or len(os.sched_getaffinity(0)) for count in _CORES[args.threads or default]]
+    for threads in counts[:1] if args.list else counts:
         _measure_turns(name, make(args.quick, args.lengths, threads), threads, args, settings or _settings(args), extra)
 
 
@@ -267,7 +272,7 @@ def _forget(path: pathlib.Path, suite: str, threads: int) -> None:
 
 
 def _records(out: pathlib.Path, suite: str | None = None) -> list[Record]:
-    """The records of all parts, or those of one suite."""
+    """The records of all parts, of all suites or of one."""
     records = [record for path in sorted(out.glob("results*.jsonl")) for record in read_jsonl(path)]
     return [record for record in records if suite in (None, record["suite"])]
 

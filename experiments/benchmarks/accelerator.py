@@ -138,7 +138,7 @@ def _contenders(sizes: Sizes, platform: str) -> list[Contender]:
         found.append(Contender(name, "accelerator", case, only, fresh))
 
     held = [length for length in sizes.lengths if length <= sizes.held]
-    add("against dense attention", ["compare"], kind="compare")
+    add("against dense", ["compare"], kind="compare")
     for spec, implementations in _TIMED.items():
         for name in here(implementations):
             case = {"kind": "attend", "spec": spec, "implementation": name, "known": True}

@@ -24,7 +24,7 @@ class Contender(NamedTuple):
 
     name: str
     side: str  # "jax", "torch" or "accelerator"
-    case: Mapping[str, Any]  # the request to the module; its fields replace those of the cell
+    case: Mapping[str, Any]  # the request to the module; its fields replace the cell's
     only: Mapping[str, Sequence[Any]] = {}  # values of the cell for which it is measured; all of them by default
     fresh: bool = False  # whether each cell has a new process, whose peak of memory is that of the cell
 

@@ -41,8 +41,7 @@ def run_suite(
     history = History(settings)
     with _Workers(begin, shared=suite.one_by_one) as workers:
         for cell, contenders in turns:
-            left = end - now()
-            if left < _LEAST:
+            if end - now() < _LEAST:
                 return
             found, cases = {}, {}
             for c in contenders:
@@ -52,7 +51,7 @@ def run_suite(
                     found[c.name] = {"skip": skip}
                 else:
                     cases[c.name] = {**cell, **c.case} | ({"run": not slow} if suite.compiles else {})
-            limits = settings._replace(prepare_seconds=min(settings.prepare_seconds, left))
+            limits = settings._replace(prepare_seconds=min(settings.prepare_seconds, end - now()))
             if suite.compiles:
                 limits = limits._replace(call_seconds=math.inf)
             live, load = {c.name: workers.of(c) for c in contenders}, os.getloadavg()[0]

@@ -20,7 +20,7 @@ class Suite(NamedTuple):
     note: str = ""
     compiles: bool = False  # whether a call that would take too long is compiled for its memory
     one_by_one: bool = False  # whether one process at a time measures all contenders, as a device has room for one
-    base: str = ""  # the contender whose time divides those of the others in the table, or else the first of a cell
+    base: str = ""  # the contender whose time is 1 in the table; where it was not measured, the first of a cell
 
     def turns(self) -> list[Turn]:
         """Returns all turns, in order."""

@@ -37,7 +37,9 @@ def measurements(records: Sequence[Record], base: str = "") -> str:
         for index, record in enumerate(measured):
             label, figures, over = "" if index else cell_text(record), ("",) * 3, ""
             if time := seconds(record):
-                figures = f"{1e3 * time:.4g}", _spread(times(record)), str(len(times(record)))
+                rounds = times(record)
+                spread = f"{relative_spread(rounds):.1%}" if len(rounds) > 1 else "-"  # one round has none
+                figures = f"{1e3 * time:.4g}", spread, str(len(rounds))
                 over = f"{time / seconds(first):.2f}"
             row = (label, record["contender"], *figures, mib(record["temp_bytes"]), mib(record["peak_bytes"]))
             rows.append((*row, over) if base else row)
@@ -70,19 +72,14 @@ def outcome(record: Record) -> str:
     return ", ".join(texts) or "compiled"
 
 
-def _spread(times: Sequence[float]) -> str:
-    """The interquartile range; one round has none."""
-    return f"{relative_spread(times):.1%}" if len(times) > 1 else "-"
-
-
 def skipped(records: Sequence[Record]) -> str:
     """Reasons by contender; those that hold for several cells are said once."""
     cells: dict[tuple[str, str], list[str]] = {}
     for record in records:
         if record["skip"]:
             cells.setdefault((record["contender"], record["skip"]), []).append(cell_text(record))
-    lines = [f"* {contender}, {'; '.join(where)}: {reason}" for (contender, reason), where in cells.items()]
-    return "\n".join(f"* {escape_markdown(line[2:])}" for line in lines)
+    lines = [f"{contender}, {'; '.join(where)}: {reason}" for (contender, reason), where in cells.items()]
+    return "\n".join(f"* {escape_markdown(line)}" for line in lines)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
