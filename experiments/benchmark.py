@@ -31,6 +31,7 @@ command goes on with the checks that are left. docs/accelerator.md says how to r
 """
 
 import argparse
+import contextlib
 import functools
 import math
 import os
@@ -38,7 +39,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments import cli
 from experiments.benchmarks import inputs, machine, pool, running, suites, suites_of_costs, table
@@ -229,14 +230,25 @@ def _measure_turns(
     cpus = [max(os.sched_getaffinity(0))] if threads == 1 else None
     pythons = {"torch": args.peers_python}
     begin = functools.partial(pool.start_worker, interpreters=pythons, cpus=cpus, threads=threads)
-    for records in running.run_suite(name, suite, turns, threads, begin, settings, end=end):
-        append_jsonl(path, [{**record, "about": about, **(extra or {})} for record in records])
-        for record in records:
-            text = f"{cell_text(record)}: {record['contender']}: {table.outcome(record)}"
-            print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
-        left -= len(records)
-        write_table(args.out, left if versions else 0)
+    with _progress(left, name, threads) if versions is None else contextlib.nullcontext() as progress:
+        write = functools.partial(print, flush=True) if progress is None else progress.write
+        for records in running.run_suite(name, suite, turns, threads, begin, settings, end=end):
+            append_jsonl(path, [{**record, "about": about, **(extra or {})} for record in records])
+            for record in records:
+                text = f"{cell_text(record)}: {record['contender']}: {table.outcome(record)}"
+                write(f"{time.monotonic() - began:6.0f} s  {text}")
+            if progress is not None:
+                progress.update(len(records))
+            left -= len(records)
+            write_table(args.out, left if versions else 0)
     return left
+
+
+def _progress(total: int, name: str, threads: int) -> Any:
+    """Returns a bar of contenders; a machine with an accelerator may lack its library."""
+    from experiments.studies.running import bar
+
+    return bar(total, "contender", desc=f"{name}, {threads} core{'s' if threads > 1 else ''}")
 
 
 def chosen_turns(suite: suites.Suite, args: argparse.Namespace) -> list[suites.Turn]:
