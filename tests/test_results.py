@@ -9,7 +9,6 @@ import pytest
 from experiments.records import read_study
 from experiments.report import overview, page
 from experiments.report.overview import read_results
-from experiments.report.table import trained_at
 
 REPO = pathlib.Path(__file__).parents[1]
 RESULTS = REPO / "results"
@@ -87,9 +86,8 @@ def test_records_that_make_no_table_are_a_clear_error(tmp_path):
 def facts(results):
     """Numbers of README.md, each with the text that it must be."""
     records = results.folders["quickstart"]
-    text = records.of("pydoc_decoder")
-    rows = records.rows("pydoc_decoder")
-    lengths = records.metrics("pydoc_decoder")["loss"]
+    decoder = records.studies["pydoc_decoder"]
+    text, rows, lengths = decoder.records, decoder.rows, decoder.metrics["loss"]
     minutes = sum({(r.study, r.row): r.wall_time for r in records}.values()) / 60
     return {
         r"(\w+) encodings in (\w+) models over (\w+) seeds": (
@@ -101,7 +99,7 @@ def facts(results):
             WORDS[5] if minutes < 5 else minutes,
             WORDS[text[0].versions["cpus"]],
         ),
-        r"trained on (\d+) tokens and read on (\d+) to (\d+)": (trained_at(text), lengths[0], lengths[-1]),
+        r"trained on (\d+) tokens and read on (\d+) to (\d+)": (decoder.trained_at, lengths[0], lengths[-1]),
     }
 
 
@@ -114,9 +112,8 @@ def test_numbers_of_the_readme_are_those_of_the_records(results):
 
 
 def test_the_figure_shows_every_cell(results):
-    answers = results.answers(results.judged())
-    made = overview.matrix(results, answers)
-    texts = [text.get_text() for text in overview.figure(results, answers).axes[0].texts]
+    made = overview.matrix(results)
+    texts = [text.get_text() for text in overview.figure(results).axes[0].texts]
     cells = [made.gain(name, title) for name in made.rows for title in made.answers]
     assert sum(map(bool, texts)) == sum(cell is not None for cell in cells) > 40
     assert sum(text == "≈" for text in texts) == sum(cell is not None and not cell[1] for cell in cells)

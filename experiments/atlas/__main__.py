@@ -38,7 +38,6 @@ def _write(args) -> None:
     import jax
 
     from experiments.atlas.site import parts, write
-    from experiments.atlas.sources import Sources
     from experiments.report.overview import read_results
     from experiments.studies.running import bar, caption
 
@@ -50,7 +49,7 @@ def _write(args) -> None:
             caption(progress, name)
             progress.update()
 
-        paths = write(out, args.results, Sources(read_results(args.results)), args.compare, on_part)
+        paths = write(out, read_results(args.results), args.compare, on_part)
     size = sum(path.stat().st_size for path in paths)
     print(f"wrote {out / 'index.html'} and {len(paths) - 1} files beside it, {size / 2**20:.1f} MiB")
 

@@ -6,10 +6,8 @@ and the same at far positions, both exact and rounded to bfloat16.
 
 import base64
 import functools
-import json
 import math
-import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -74,19 +72,18 @@ class Subject(NamedTuple):
 
 
 def landscapes(
-    results: pathlib.Path, compare: Sequence[str] = (), on_part: Callable[[str], None] = str
+    scored: Mapping[str, Any], compare: Sequence[str] = (), on_part: Callable[[str], None] = str
 ) -> dict[str, Any]:
     """Returns pictures and comparisons of all registered encodings, and of the user's own specs.
 
     Args:
-      results: the folder of committed records; its scorecard is read.
+      scored: the cards of the scorecard, by spec.
       compare: specs, and patterns over layers.
       on_part: called with the name of each encoding before it is computed.
 
     Raises:
       ValueError: a spec cannot be read, takes neither a line nor a grid, or its layers take both.
     """
-    scored = _scored(results)
     own = []
     for text in compare:  # first, so a mistake is reported at once
         on_part(text)
@@ -96,10 +93,19 @@ def landscapes(
                 f"{text}: its layers take different tokens, a line or grids; compare layers that take the same"
             )
         own.append((layers_text(encodings), tuple(map(subject, encodings))))
-    known, refused = _registered(on_part)
-    found = known + own
-    rows = [_row(name, layers, scored.get(spec_of(name, SCORED) if _is_name(name) else name)) for name, layers in found]
-    weights = [_mean_attention(layers) for _, layers in found]
+    known, refused = [], {}
+    for name in every_name():
+        on_part(name)
+        spec = spec_of(name, LENGTH)
+        try:
+            if spec is None:
+                raise ValueError("it needs arguments that cannot be made up")
+            known.append((name, (subject(pj.parse(spec)),)))
+        except ValueError as error:  # one misfit does not lose the site
+            refused[name] = str(error)
+    rows = [_row(name, layers, scored.get(spec_of(name, SCORED))) for name, layers in known]
+    rows += [_row(name, layers, scored.get(name)) for name, layers in own]
+    weights = [np.mean([each.attention for each in layers], axis=0) for _, layers in known + own]
     about = {"words": WORDS, "heads": DIMS.num_heads, "length": LENGTH, "far": FAR, "scored": SCORED}
     return about | {
         "pictures": rows,
@@ -107,31 +113,6 @@ def landscapes(
         "own": [name for name, _ in own],
         "refused": refused,
     }
-
-
-def _registered(on_part: Callable[[str], None]) -> tuple[list[tuple[str, tuple["Subject", ...]]], dict[str, str]]:
-    """Returns all registered encodings by name, and the reasons to leave some out: one misfit does not lose the site."""
-    found, refused = [], {}
-    for name in every_name():
-        on_part(name)
-        spec = spec_of(name, LENGTH)
-        if spec is None:
-            refused[name] = "it needs arguments that cannot be made up"
-            continue
-        try:
-            found.append((name, (subject(pj.parse(spec)),)))
-        except ValueError as error:
-            refused[name] = str(error)
-    return found, refused
-
-
-def _is_name(name: str) -> bool:
-    return name in every_name()
-
-
-def _scored(results: pathlib.Path) -> dict[str, Any]:
-    path = results / "scorecard" / "scorecard.json"
-    return json.loads(path.read_text())["cards"] if path.exists() else {}
 
 
 def _sizes(encoding: Encoding) -> tuple[int, int] | None:
@@ -286,10 +267,6 @@ def _worst(values: Iterable[float | str | None]) -> float | str | None:
     """The largest number; nan if there is one."""
     found = list(values)
     return None if None in found else _OTHER_KEYS if _OTHER_KEYS in found else max(found)
-
-
-def _mean_attention(layers: tuple[Subject, ...]) -> Float[np.ndarray, "H T T"]:
-    return np.mean([each.attention for each in layers], axis=0)
 
 
 def apart(a: Float[np.ndarray, "H T T"], b: Float[np.ndarray, "H S S"]) -> int | None:

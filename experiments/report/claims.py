@@ -12,10 +12,10 @@ results; else it is not settled. A range with one end claims a sign or a bound, 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments.records import Records
-from experiments.report.statistics import LEVEL, Estimate, Verdict, holm, is_whole, term
+from experiments.report.statistics import LEVEL, Estimate, Verdict, holm, is_whole, judge, term
 from experiments.report.statistics import contrast as estimate_of
 from experiments.report.units import Unit, unit_of
 
@@ -96,11 +96,11 @@ def evaluate(contrast: Contrast, folders: Folders) -> Estimate | None:
     """Returns the estimate of a contrast; None if a cell has no records, or a seed has no finite value."""
     terms = []
     for weight, cell in contrast.terms:
-        records = folders.get(cell.folder)
-        if records is None:
+        study = folders[cell.folder].studies.get(cell.study) if cell.folder in folders else None
+        if study is None or not is_whole(study.values(cell.row, cell.metric, cell.at)):
             return None
-        terms.append(term(records, cell.study, cell.row, cell.metric, cell.at, weight))
-    return estimate_of(terms) if all(is_whole(each.values) for each in terms) else None
+        terms.append(term(study, cell.row, cell.metric, cell.at, weight))
+    return estimate_of(terms)
 
 
 class Source(NamedTuple):
@@ -133,7 +133,7 @@ class Looked(NamedTuple):
 ROLES = PUBLISHED, CONTROL, REPEAT = "published", "control", "repeat"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Claim:
     """One claim.
 
@@ -211,35 +211,22 @@ class Judged(NamedTuple):
 
 def judge_claims(claims: Sequence[Claim], folders: Folders) -> list[Judged]:
     """Judges claims in their order; a claim with missing records counts as not run, and not as a test of its family."""
-    found = {claim.id: [evaluate(each.contrast, folders) for each in claim.expects] for claim in claims}
     judged = {}
     for folder in dict.fromkeys(claim.folder for claim in claims):
-        family = [claim for claim in claims if claim.folder == folder]
-        tests = {claim.id: _test(claim, found[claim.id]) for claim in family if None not in found[claim.id]}
+        family = {
+            claim: [evaluate(e.contrast, folders) for e in claim.expects] for claim in claims if claim.folder == folder
+        }
+        tests = {claim: _test(claim, found) for claim, found in family.items() if None not in found}
         adjusted = dict(zip(tests, holm([p for _, p in tests.values()]), strict=True))
         count = sum(not math.isnan(p) for _, p in tests.values())
-        for claim in family:
-            judged[claim.id] = _judged(claim, found[claim.id], tests, adjusted, count)
-    return [judged[claim.id] for claim in claims]
-
-
-def _judged(claim: Claim, found: Sequence, tests: Mapping, adjusted: Mapping[str, float], count: int) -> Judged:
-    if claim.id not in tests:
-        return Judged(claim, (), math.nan, math.nan, NOT_RUN, count)
-    (inside, own), p = tests[claim.id], adjusted[claim.id]
-    verdict = (HOLDS if inside else FAILS) if p <= LEVEL else UNSETTLED
-    return Judged(claim, tuple(found), p, own, verdict, count)
-
-
-def judge_beside(family: Mapping[Any, Estimate], judged: Sequence[Judged], folder: str) -> dict[Any, Verdict]:
-    """Returns verdicts on estimates, corrected over the claims of the folder too.
-
-    A difference that a claim's own correction leaves open is thus never called separated here.
-    """
-    claimed = [each.own for each in judged if each.claim.folder == folder]
-    p_values = [*(each.p() for each in family.values()), *claimed]
-    tests = sum(not math.isnan(p) for p in p_values)
-    return {name: Verdict(each, p, tests) for (name, each), p in zip(family.items(), holm(p_values), strict=False)}
+        for claim, found in family.items():
+            if claim not in tests:
+                judged[claim] = Judged(claim, (), math.nan, math.nan, NOT_RUN, count)
+                continue
+            (inside, own), p = tests[claim], adjusted[claim]
+            verdict = (HOLDS if inside else FAILS) if p <= LEVEL else UNSETTLED
+            judged[claim] = Judged(claim, tuple(found), p, own, verdict, count)
+    return [judged[claim] for claim in claims]
 
 
 def _test(claim: Claim, estimates: Sequence[Estimate]) -> tuple[bool, float]:
@@ -344,7 +331,8 @@ def answer(question: Question, folders: Folders, judged: Sequence[Judged]) -> An
     records = folders.get(question.folder)
     if records is None:
         return None
-    rows = dict.fromkeys(record.row for record in records if record.study == question.tables[0].study)
+    study = records.studies.get(question.tables[0].study)
+    rows = study.rows if study else ()
     known = {row: evaluate(question.contrast(row), folders) for row in rows if row not in question.others}
     sign = -1.0 if question.unit.best is max else 1.0
     values = {row: found.value for row, found in known.items() if found is not None}
@@ -355,7 +343,8 @@ def answer(question: Question, folders: Folders, judged: Sequence[Judged]) -> An
     pairs = [(row, reference) for row in values if row != reference]
     pairs += [(leader, row) for row in values if leader != reference and row not in (leader, reference)]
     family = {pair: evaluate(question.contrast(*pair), folders) for pair in pairs}
-    found = judge_beside({pair: each for pair, each in family.items() if each}, judged, question.folder)
+    claimed = [each.own for each in judged if each.claim.folder == question.folder]
+    found = judge({pair: each for pair, each in family.items() if each}, claimed)
     beside = {row: found.get((leader, row), found.get((row, leader))) for row in values}
     tied = tuple(row for row, verdict in beside.items() if verdict is not None and not verdict.separated)
     against = {row: found[row, reference] for row in values if (row, reference) in found}

@@ -10,14 +10,13 @@ import dataclasses
 import math
 import pathlib
 import re
-import statistics
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments.records import TUNING, Record, Records, read_records
+from experiments.records import TUNING, Record, Records, StudyRecords, read_records
 from experiments.report import figures, paper, table
 from experiments.report.claims import (
     FAILS,
@@ -30,7 +29,7 @@ from experiments.report.claims import (
     looked_at,
 )
 from experiments.report.figures import Drawn
-from experiments.report.statistics import LEVEL, Estimate
+from experiments.report.statistics import LEVEL, Estimate, is_whole
 from experiments.report.studies import study_of
 from experiments.report.table import StudyTable
 from experiments.report.units import Unit
@@ -71,19 +70,13 @@ def write_page(
     made = _Page(config, records, workdir, claims)
     drawn = [*(drawn for drawn, _ in made.across), *(each for section in made.sections for each in section.drawn)]
     workdir.mkdir(parents=True, exist_ok=True)
-    paths = [save(each.figure, workdir / f"{each.name}.png", _DPI, _COLORS) for each in drawn]
-    for old in _pictures(workdir) - set(paths):
-        old.unlink(missing_ok=True)
-    replace_file(workdir / NAME, made.markdown(command).encode())
-    return Page([each for section in made.sections for each in section.tables], [workdir / NAME, *paths])
-
-
-def _pictures(workdir: pathlib.Path) -> set[pathlib.Path]:
-    """Returns the pictures that the page in a folder shows."""
     page = workdir / NAME
-    return (
-        {workdir / name for name in re.findall(r"\]\(([\w.-]+\.png)\)", page.read_text())} if page.exists() else set()
-    )
+    earlier = re.findall(r"\]\(([\w.-]+\.png)\)", page.read_text()) if page.exists() else ()
+    paths = [save(each.figure, workdir / f"{each.name}.png", _DPI, _COLORS) for each in drawn]
+    for old in {workdir / name for name in earlier} - {*paths}:
+        old.unlink(missing_ok=True)
+    replace_file(page, made.markdown(command).encode())
+    return Page([each for section in made.sections for each in section.tables], [page, *paths])
 
 
 def text_of(config: ConfigDict, records: Sequence[Record], workdir: pathlib.Path, command: str | None) -> str:
@@ -94,25 +87,24 @@ def text_of(config: ConfigDict, records: Sequence[Record], workdir: pathlib.Path
 def print_page(page: Page) -> None:
     """Prints the tables of a page, and the paths of its files."""
     from rich.console import Console
+    from rich.markdown import Markdown
 
     console = Console(width=None if sys.stdout.isatty() else 160)
     for made in page.tables:
-        console.print(table.to_rich(made, console.width))
+        title, finding = escape_markdown(made.title), escape_markdown(made.finding)
+        console.print(Markdown(f"**{title}**\n\n{table.to_markdown(made)}\n\n{finding}"))
     print("\n".join(map(str, page.paths)))
 
 
-def in_order(records: Records, config: ConfigDict) -> Records:
+def in_order(records: Iterable[Record], config: ConfigDict) -> Records:
     """Sorts studies and rows of the records in the config's order, others last, and metrics with its headline first."""
     tables = config.get("studies") or {config.get("name", ""): config}
-    studies = list(tables)
-    rows = {study: _labels(table) for study, table in tables.items()}
-
-    def place(record: Record) -> tuple[int, int]:
-        study = studies.index(record.study) if record.study in studies else len(studies)
-        known = rows.get(record.study, [])
-        return study, known.index(record.row) if record.row in known else len(known)
-
+    order = [(study, row) for study, rows in tables.items() for row in (*_labels(rows), None)]  # None: any other row
+    places = {place: index for index, place in reversed([*enumerate(order)])}
     first = _page_of(config).get("headline", "accuracy")
+
+    def place(record: Record) -> int:
+        return places.get((record.study, record.row), places.get((record.study, None), len(order)))
 
     def headed(record: Record) -> Record:
         metrics = dict(sorted(record.metrics.items(), key=lambda item: item[0] != first))
@@ -141,14 +133,15 @@ class _Page:
         self, config: ConfigDict, records: Sequence[Record], workdir: pathlib.Path, claims: Sequence[Claim] = ()
     ):
         self.config = config
-        self.records = in_order(records if isinstance(records, Records) else Records(records), config)
+        self.records = in_order(records, config)
         if not len(self.records):
             raise ValueError("there are no records: run at least one row before asking for its page")
         known = study_of(config.get("name", ""))
         claims = claims or (known.claims if known else ())
         self.folders = {claim.folder: self.records for claim in claims}
         self.judged = judge_claims(claims, self.folders)
-        self.sections = [_Section(self.records, study, config) for study in self.records.studies]
+        look, several = figures.styles(self.records), len(self.records.studies) > 1
+        self.sections = [_Section(study, config, look, several) for study in self.records.studies.values()]
         self.across = _across(self.records, config)
         self.hours = core_hours(self.records, read_records(workdir / TUNING))
 
@@ -175,14 +168,13 @@ class _Page:
 class _Section:
     """The tables and figures of one study of a page."""
 
-    def __init__(self, records: Records, study: str, config: ConfigDict):
-        several = len(records.studies) > 1
-        self.name = heading(study, config) if several else ""
-        self.tables = table.tables(records, study, self.name)
-        drawn = figures.figures(records, study, figures.styles(records))
-        if "curves" in config and (beside := paper.beside_curves(records, study, config.curves)):
+    def __init__(self, study: StudyRecords, config: ConfigDict, look: Mapping[str, figures.Style], several: bool):
+        self.name = heading(study.name, config) if several else ""
+        self.tables = table.tables(study, self.name)
+        drawn = figures.figures(study, look)
+        if "curves" in config and (beside := paper.beside_curves(study, config.curves, look)):
             drawn.insert(1, beside)
-        start = f"{re.sub(r'[^A-Za-z0-9.-]+', '_', study)}_" if several else ""
+        start = f"{re.sub(r'[^A-Za-z0-9.-]+', '_', study.name)}_" if several else ""
         self.drawn = [each._replace(name=f"{start}{each.name}") for each in drawn]
 
     def markdown(self) -> list[str]:
@@ -283,7 +275,7 @@ def p_text(judged: Judged) -> str:
 def regime(records: Iterable[Record]) -> str:
     """Returns the spans over records: ``116,480 parameters, 800 steps, 0.58 passes, 5 seeds, learning rate 0.01, cpu``."""
     records = list(records)
-    seeds = {len({record.seed for record in rows}) for rows in _by_row(records)}
+    seeds = {len({record.seed for record in rows}) for rows in Records(records).rows}
     parts = [
         _span({record.parameters for record in records}, "{:,}", "parameter"),
         _span({record.steps for record in records}, "{:,}", "step"),
@@ -293,13 +285,6 @@ def regime(records: Iterable[Record]) -> str:
     rates = _span({record.learning_rate for record in records if record.learning_rate}, "{:g}", "")
     parts += [f"learning rate {rates.strip()}"] if rates else []
     return ", ".join([*filter(None, parts), *dict.fromkeys(record.device for record in records)])
-
-
-def _by_row(records: Iterable[Record]) -> Iterable[list[Record]]:
-    rows: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        rows.setdefault((record.study, record.row), []).append(record)
-    return rows.values()
 
 
 def _span(values: set, form: str, noun: str) -> str:
@@ -316,14 +301,13 @@ def core_hours(records: Iterable[Record], points: Iterable[Record] = ()) -> floa
     It is an upper bound: a core may have waited, or served other processes.
     """
     records = list(records)
+
+    def cores(record: Record) -> int:
+        return record.versions.get("cpus", 1)
+
     # Seeds and rates that train together have the same wall time, to the last digit.
-    trained = {each.wall_time: each.wall_time * _cores(each) for each in (*records, *points)}
-    measured = sum((record.evaluation_time or 0.0) * _cores(record) for record in records)
-    return (sum(trained.values()) + measured) / 3600
-
-
-def _cores(record: Record) -> int:
-    return record.versions.get("cpus", 1)
+    trained = {each.wall_time: each.wall_time * cores(each) for each in (*records, *points)}
+    return (sum(trained.values()) + sum((each.evaluation_time or 0.0) * cores(each) for each in records)) / 3600
 
 
 def commits(records: Iterable[Record]) -> list[str]:
@@ -341,20 +325,17 @@ def _specs(records: Records) -> str:
 def _notes(records: Records) -> list[str]:
     """Returns notes on rows that are not quite comparable, and on the choice of learning rates."""
     notes = []
-    for study in records.studies:
-        seeds = {row: sorted(record.seed for record in records.of(study, row)) for row in records.rows(study)}
+    for study in records.studies.values():
+        seeds = {row: sorted(record.seed for record in found) for row, found in study.rows.items()}
         if len({tuple(found) for found in seeds.values()}) > 1:
             listed = "; ".join(f"{row}: {', '.join(map(str, found))}" for row, found in seeds.items())
-            notes.append(f"Rows of {study} differ in their seeds ({listed}).")
-        for what, values in {
-            "data": {record.data_digest for record in records.of(study) if record.base == record.row},
-            "steps": {record.steps for record in records.of(study) if record.base == record.row},
-        }.items():
+            notes.append(f"Rows of {study.name} differ in their seeds ({listed}).")
+        trained = [record for record in study.records if record.base == record.row]
+        for what, field in (("data", "data_digest"), ("steps", "steps")):
+            values = sorted({str(getattr(record, field)) for record in trained})
             if len(values) > 1:
-                notes.append(
-                    f"Rows of {study} were trained with different {what} ({', '.join(sorted(map(str, values)))})."
-                )
-    if any(value.value is None for value in records.long()):
+                notes.append(f"Rows of {study.name} were trained with different {what} ({', '.join(values)}).")
+    if not all(is_whole(cell) for study in records.studies.values() for cell in study.cells()):
         notes.append("Where some seeds are not finite, the mean is that of the finite ones; such a row is never best.")
     return notes + _tuning_notes(records)
 
@@ -374,22 +355,16 @@ def _tuning_notes(records: Records) -> list[str]:
         if len(ends) > 1 and record.base == row and isinstance(chosen, float) and f"{chosen:g}" in (ends[0], ends[-1]):
             where = f" of {study}" if len(records.studies) > 1 else ""
             edge.append(f"{row}{where} ({chosen:g})")
-    if edge:
-        notes["The best value is at the edge of those tried, and might be better beyond: " + ", ".join(edge) + "."] = (
-            None
-        )
-    return list(notes)
+    edges = f"The best value is at the edge of those tried, and might be better beyond: {', '.join(edge)}."
+    return [*notes, *([edges] if edge else [])]
 
 
 def how_to_read(records: Records, sections: Sequence[_Section], judged: Sequence[Judged]) -> str:
     """Returns the footnotes of all tables and figures."""
     tests = sorted({made.tests for section in sections for made in section.tables})
-    runs = [frozenset(record.run for record in rows) for rows in _by_row(records)]
-    paired = (
-        "t tests, paired by seed where rows read the same weights and else Welch's"
-        if len(runs) > len(set(runs))
-        else ("Welch's t tests")
-    )
+    runs = [frozenset(record.run for record in rows) for rows in records.rows]
+    paired = "t tests, paired by seed where rows read the same weights and else Welch's"
+    paired = paired if len(runs) > len(set(runs)) else "Welch's t tests"
     parts = [
         "Numbers are means over seeds ± half-widths of 95 % Student t intervals, which are not corrected and leave out the "
         "sampling of the test set."
@@ -416,9 +391,3 @@ def how_to_read(records: Records, sections: Sequence[_Section], judged: Sequence
 
 
 _SHOWN = ("posjax", "python", "jax", "flax", "numpy", "platform", "cpus")
-
-
-def seconds_of_step(records: Sequence[Record]) -> float | None:
-    """Returns the median time of a step over seeds; None if no seed was timed."""
-    times = [record.step_time for record in records if record.step_time is not None]
-    return statistics.median(times) if times else None

@@ -17,14 +17,14 @@ DIMS = pj.Dims(width=16, num_heads=2, head_dim=8, length=128)
 
 
 def test_an_interval_in_a_unit_that_runs_the_other_way():
-    assert Interval(0.25, 0.5, 3).scaled(-2) == Interval(-0.5, 1.0, 3)
+    assert Interval(0.25, 0.5).scaled(-2) == Interval(-0.5, 1.0)
 
 
 @pytest.mark.parametrize(
     ("half_width", "text"), [(0.0004, "<0.001"), (0.0005, "0.001"), (0.0007, "0.001"), (0.0, "0.000")]
 )
 def test_only_what_would_round_to_zero_is_below_the_last_digit(half_width, text):
-    assert Interval(1.0, half_width, 3).text(3) == f"1.000 ± {text}"
+    assert Interval(1.0, half_width).text(3) == f"1.000 ± {text}"
 
 
 def test_use_is_the_mean_of_products_and_not_the_product_of_means():

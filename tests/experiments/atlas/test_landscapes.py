@@ -30,13 +30,13 @@ def test_attention_that_no_key_gets_counts_as_a_key():
     assert [landscapes.apart(whole, other) for other in (whole, half, 0 * half)] == [0, 500, 1000]
 
 
-def test_comparisons_of_patterns_and_compositions(monkeypatch, tmp_path):
+def test_comparisons_of_patterns_and_compositions(monkeypatch):
     monkeypatch.setattr(pj.encodings, "__all__", ["none", "rope", "window", "mhrope"])
     monkeypatch.setattr(landscapes, "DIMS", landscapes.DIMS._replace(width=128, num_heads=4))
     told = []
-    found = landscapes.landscapes(tmp_path, ["rope() + window(size=9)", "rope, none"], told.append)
+    found = landscapes.landscapes({}, ["rope() + window(size=9)", "rope, none"], told.append)
     assert told == ["rope() + window(size=9)", "rope, none", "none", "rope", "window", "mhrope"]
-    assert site.parts(told[:2]) == len(site.OF_SOURCES) + len(told)
+    assert site.parts(told[:2]) == len(site.DATA) + len(told)
     none, rope, window, both, pattern = found["pictures"]
     apart = np.array(found["apart"])
     assert "8 heads" in found["refused"]["mhrope"]
@@ -58,12 +58,12 @@ def test_comparisons_of_patterns_and_compositions(monkeypatch, tmp_path):
     }
     for wrong, why in told.items():
         with pytest.raises(ValueError, match=why):
-            landscapes.landscapes(tmp_path, [wrong])
+            landscapes.landscapes({}, [wrong])
 
 
-def test_a_pattern_shows_the_keys_that_any_of_its_layers_sees(monkeypatch, tmp_path):
+def test_a_pattern_shows_the_keys_that_any_of_its_layers_sees(monkeypatch):
     monkeypatch.setattr(pj.encodings, "__all__", ["none"])
-    found = landscapes.landscapes(tmp_path, ["window(size=9) + alibi(), alibi", "alibi, window(size=9) + alibi()"])
+    found = landscapes.landscapes({}, ["window(size=9) + alibi(), alibi", "alibi, window(size=9) + alibi()"])
     _, narrow_first, wide_first = found["pictures"]
     cells = [np.frombuffer(base64.b64decode(each["cells"]), np.uint8) for each in (narrow_first, wide_first)]
     np.testing.assert_array_equal(*cells)

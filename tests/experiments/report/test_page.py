@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 from PIL import Image
-from study_records import of_metric, record
+from study_records import made, of_metric, record
 
-from experiments.records import Records, append_records
+from experiments.records import Records, StudyRecords, append_records
 from experiments.report import __main__ as report
 from experiments.report import figures, paper
 from experiments.report.html import to_html
@@ -178,23 +178,23 @@ def test_a_tie_of_the_papers_is_exploratory():
 
 def test_published_curves_stand_beside_ours():
     values = {"mixed": [{32: 0.5, 64: 0.4}, {32: 0.6, 64: 0.5}], "learned": [{32: 0.5, 64: 0.3}, {32: 0.5, 64: 0.2}]}
-    records = Records(of_metric("accuracy", values, trained_at=32, unit="pixel"))
+    records = made("accuracy", values, trained_at=32, unit="pixel")
     curves = ConfigDict(
         {"source": "S", "trained": 224, "rows": {"mixed": ("mixed",), "learned": ("learned, resized", "learned")}}
     )
     curves["values"] = ConfigDict({"ViT-S": {"mixed": {"224": 80.0, "448": 60.0}}})
-    drawn = paper.beside_curves(records, "digits", curves)
+    drawn = paper.beside_curves(records, curves, figures.styles(records.records))
     assert len(drawn.figure.axes) == 2
     assert "as a share" in drawn.caption
 
 
 def test_many_rows_have_a_panel_for_each_family():
     rows = [f"rope_{i}" for i in range(8)] + [f"alibi_{i}" for i in range(6)]
-    records = Records([record(row, 0, {"loss": {1: 1.0, 2: 2.0}}, encoding=f"{row.split('_')[0]}()") for row in rows])
-    panels = figures.panels_of(records, "digits", rows)
+    records = [record(row, 0, {"loss": {1: 1.0, 2: 2.0}}, encoding=f"{row.split('_')[0]}()") for row in rows]
+    panels = figures.panels_of(StudyRecords("digits", records), rows)
     assert [*panels] == ["rotary, 1 of 2", "rotary, 2 of 2", "decay"]
     assert sorted(row for shown in panels.values() for row in shown) == sorted(rows)
-    assert figures.panels_of(records, "digits", rows[:3]) == {"": rows[:3]}
+    assert figures.panels_of(StudyRecords("digits", records), rows[:3]) == {"": rows[:3]}
 
 
 def test_names_beside_lines_never_overlap():
@@ -219,8 +219,8 @@ def test_rows_stand_in_the_order_of_the_config():
     config = ConfigDict(
         {"studies": ConfigDict({"digits": {"encodings": ConfigDict({"b": "b", "a": "a"}, sort_keys=False)}})}
     )
-    records = Records(of_metric("accuracy", {"new": [0.1], "a": [0.2], "b": [0.3]}))
-    assert in_order(records, config).rows("digits") == ["b", "a", "new"]
+    records = of_metric("accuracy", {"new": [0.1], "a": [0.2], "b": [0.3]})
+    assert list(in_order(records, config).studies["digits"].rows) == ["b", "a", "new"]
 
 
 def folder(tmp_path, records, **config):
@@ -249,7 +249,7 @@ def test_a_study_of_ours_names_its_claims(tmp_path):
     (tmp_path / "heads").mkdir()
     (tmp_path / "heads" / "results.jsonl").write_text(results.read_text())
     (tmp_path / "heads" / "config.json").write_text('{"name": "heads"}')
-    report.show_again(tmp_path / "heads")
+    report.rewrite(tmp_path / "heads")
     text = (tmp_path / "heads" / "README.md").read_text()
     assert '- <a id="heads-confound-alibi"></a>**Holds.** ALiBi' in text
     assert text.index("**Holds.**") < text.index("## 2 heads")
