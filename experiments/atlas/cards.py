@@ -38,7 +38,9 @@ def cards(results: Results) -> dict[str, Any]:
     Raises:
       ValueError: a page of the documentation is missing.
     """
-    proofs, used, measured, studied = goldens(DOCS), models.by_name(), _by_name(results.cards), _studied(results)
+    proofs, used, studied = goldens(DOCS), models.by_name(), _studied(results)
+    # By subject: the scaling, the map, or the encoding itself.
+    scored = {re.match(r"(?:rope\(scaling=)?(\w+)", spec)[1]: card for spec, card in results.cards.items()}
     names = frozenset(registered_names())
     named = [(row, names_in(" ".join(row[1:4]), names)) for row in errata(DOCS)]
     described = [*map(_of_encoding, catalogue.catalogue()), *map(_of_scaling, catalogue.values())]
@@ -49,7 +51,7 @@ def cards(results: Results) -> dict[str, Any]:
             "golden": proofs[name]._asdict() if name in proofs else None,
             "errata": [row._asdict() for row, about in named if name in about],
             "used": used.get(name, []),
-            "measured": _measured(measured.get(name)),
+            "measured": _measured(scored.get(name)),
             "studied": studied.get(name, []),
         }
     return {
@@ -66,11 +68,13 @@ def cards(results: Results) -> dict[str, Any]:
 def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
     """The class's own description."""
     spec = spec_of(row.name, _LENGTH) or str(row.example)
-    shortest = f"{row.name}()" if row.cls is type(row.example) and _is_whole(row) else spec
+    is_map = issubclass(row.cls, PositionMap)
+    alone = f"{row.name}()"  # is a spec if all arguments have defaults
+    shortest = alone if row.cls is type(row.example) and str(row.example) == alone and not is_map else spec
     return _shared(row.name, row.summary, row.citation, row.arxiv, row.family) | {
-        "kind": "position map" if issubclass(row.cls, PositionMap) else "encoding",
+        "kind": "position map" if is_map else "encoding",
         "spec": shortest,
-        "family": _family(spec, row.cls),
+        "family": MAPS if row.cls.family == MAPS else family_of(spec),  # whatever encoding follows a map
         "acts": [catalogue.ACTS[hook] for hook in row.hooks],
         "learned": row.count if row.parameters is not None else None,
         "learns": catalogue.learns(row),
@@ -117,16 +121,6 @@ def _shared(name: str, summary: str, citation: str | None, arxiv: str | None, mo
     }
 
 
-def _family(spec: str, cls: type) -> str:
-    """Returns the family of a card; a position map has its own, whatever encoding follows it."""
-    return MAPS if cls.family == MAPS else family_of(spec)
-
-
-def _is_whole(row: catalogue.Facts) -> bool:
-    """Whether all arguments have defaults, so the name alone is a spec."""
-    return str(row.example) == f"{row.name}()" and not issubclass(row.cls, PositionMap)
-
-
 def _commands(name: str, spec: str, dimensions: Sequence[int], needs: Sequence[str]) -> dict[str, str]:
     """Returns the spec in Python, in a config and on the command line; with images if the encoding needs more axes."""
     images = 1 not in dimensions or "both_directions" in needs or "axis(" in spec
@@ -141,15 +135,6 @@ def _commands(name: str, spec: str, dimensions: Sequence[int], needs: Sequence[s
         "train": _COMMANDS.get(name, train),
         "explain": f'python -m experiments.explain "{fitted}"{more}',
     }
-
-
-def _by_name(scorecard: Mapping[str, Any]) -> dict[str, Any]:
-    """The cards of the scorecard by subject: the scaling, the map, or the encoding itself."""
-    found = {}
-    for spec, card in scorecard.items():
-        name = re.match(r"rope\(scaling=(\w+)|(\w+)", spec)
-        found[name[1] or name[2]] = card
-    return found
 
 
 def _measured(card: Mapping[str, Any] | None) -> dict[str, Any] | None:
