@@ -107,7 +107,10 @@ class Record:
             raise ValueError(f"the record of {fields.get('study')!r}, row {fields.get('row')!r}, lacks {missing}")
         if unknown := sorted(fields.keys() - _KINDS.keys()):
             raise ValueError(f"the record of {fields['study']!r}, row {fields['row']!r}, has unknown fields {unknown}")
-        metrics = {name: _read(value) for name, value in fields["metrics"].items()}
+        metrics = {
+            name: {_at(text): number for text, number in value.items()} if isinstance(value, Mapping) else value
+            for name, value in fields["metrics"].items()
+        }
         documents = tuple(fields.get("documents", ()))
         return cls(**{**fields, "metrics": metrics, "documents": documents})
 
@@ -134,10 +137,6 @@ _KINDS = {
     "metrics": each_of(maybe(either(NUMBER, each_of(maybe(NUMBER))))),
 }
 _REQUIRED = [field.name for field in dataclasses.fields(Record) if field.default is dataclasses.MISSING]
-
-
-def _read(value: Any) -> Any:
-    return {_at(text): number for text, number in value.items()} if isinstance(value, Mapping) else value
 
 
 def _at(text: str) -> At:
@@ -205,16 +204,16 @@ def with_scores(records: Iterable[Record], points: Iterable[Record]) -> list[Rec
     """Adds the scores of tuning points to the `tuned` of records: values may be added after the rows have run."""
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for each in points:
+        score = next(iter(each.metrics.values()))
         scores = found.setdefault((each.study, each.base), {})
-        scores.setdefault(point_text(each.point or {}), []).append(_number(next(iter(each.metrics.values()))))
+        scores.setdefault(point_text(each.point or {}), []).append(math.nan if score is None else score)
     made = []
     for record in records:
         scores = found.get((record.study, record.base))
         if record.tuned and scores:
             means = record.tuned["scores"] | {text: finite(np.mean(each)) for text, each in scores.items()}
-            record = dataclasses.replace(
-                record, tuned=record.tuned | {"scores": dict(sorted(means.items(), key=_order))}
-            )
+            tuned = record.tuned | {"scores": dict(sorted(means.items(), key=_order))}
+            record = dataclasses.replace(record, tuned=tuned)
         made.append(record)
     return made
 
@@ -229,10 +228,6 @@ def _order(item: tuple[str, Any]) -> tuple:
         return 0, *map(float, item[0].split(", "))
     except ValueError:
         return 1, item[0]
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def finite(value: float) -> float | None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from experiments.records import read_study
+from experiments.records import TUNING, read_records, read_study
 from experiments.report import overview, page
 from experiments.report.overview import read_results
 
@@ -37,7 +37,8 @@ def test_the_page_of_a_study_is_current(name, results, tmp_path):
     for file in ("tuning.jsonl",):
         if (RESULTS / name / file).exists():
             (tmp_path / file).write_bytes((RESULTS / name / file).read_bytes())
-    text = page.text_of(study.config, read_study(RESULTS / name), tmp_path, study.command)
+    points = read_records(RESULTS / name / TUNING)
+    text = page.make_page(study.config, read_study(RESULTS / name), study.command, points).markdown
     assert (RESULTS / name / page.NAME).read_text() == text, MEND
 
 

@@ -55,25 +55,18 @@ class Contrast:
         return (1 / divisor) * self
 
     def __str__(self) -> str:
-        """Returns ``alibi @4096 - alibi @128``; a mean over tables names them."""
+        """Returns ``alibi @4096 - alibi @128``; a contrast over several studies names them."""
         tables = list(dict.fromkeys(cell.study for _, cell in self.terms))
-        if len(tables) > 1:
-            return self._over(tables)
-        parts = [f"{'-' if weight < 0 else '+'} {_times(weight)}{cell}" for weight, cell in self.terms]
-        return " ".join(parts).removeprefix("+ ")
-
-    def _over(self, tables: Sequence[str]) -> str:
-        """Returns the mean over studies with equal terms as text; otherwise each cell names its study."""
         own = [tuple((w, c._replace(study="")) for w, c in self.terms if c.study == table) for table in tables]
-        if all(terms == own[0] for terms in own):
+        if len(tables) > 1 and all(terms == own[0] for terms in own):
             scaled = Contrast(tuple((weight * len(tables), cell) for weight, cell in own[0]))
             return f"mean over {', '.join(tables)} of {scaled}"
-        parts = [f"{'-' if w < 0 else '+'} {_times(w)}{c} ({c.study})" for w, c in self.terms]
+        parts = []
+        for weight, cell in self.terms:
+            times = "" if math.isclose(abs(weight), 1) else f"{abs(weight):.3g} "
+            study = f" ({cell.study})" if len(tables) > 1 else ""
+            parts.append(f"{'-' if weight < 0 else '+'} {times}{cell}{study}")
         return " ".join(parts).removeprefix("+ ")
-
-
-def _times(weight: float) -> str:
-    return "" if math.isclose(abs(weight), 1) else f"{abs(weight):.3g} "
 
 
 class Table(NamedTuple):

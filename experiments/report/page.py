@@ -11,17 +11,16 @@ import math
 import pathlib
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from experiments.records import TUNING, Record, Records, StudyRecords, read_records
+from experiments.records import TUNING, Record, Records, read_records
 from experiments.report import figures, paper, table
 from experiments.report.claims import (
     FAILS,
     NOT_RUN,
-    Claim,
     Expectation,
     Folders,
     Judged,
@@ -42,46 +41,79 @@ _DPI, _COLORS = 200, 256  # line drawings then take 20 to 60 KB
 
 
 class Page(NamedTuple):
-    """The written page: its tables, for a terminal, and the paths of all files."""
+    """A page: its Markdown, its figures, its tables for a terminal, and the paths of its files once they are written."""
 
+    markdown: str
+    drawn: list[Drawn]
     tables: list[StudyTable]
-    paths: list[pathlib.Path]
+    paths: tuple[pathlib.Path, ...] = ()
 
 
-def write_page(
-    config: ConfigDict,
-    records: Sequence[Record],
-    workdir: pathlib.Path,
-    command: str | None,
-    claims: Sequence[Claim] = (),
+def make_page(
+    config: ConfigDict, records: Iterable[Record], command: str | None, points: Sequence[Record] = ()
 ) -> Page:
-    """Writes README.md and its figures into the folder of a study, and removes figures that only the earlier page showed.
+    """Returns the page of a study, which need not be finished.
 
     Args:
       config: of the study; `title`, `point`, `notes`, `paper`, `axis`, `curves` and `page` (says, headings, headline) are
         shown if given.
-      records: of all rows; they may be unfinished.
+      records: of all rows. They decide the claims of the study of this name in configs/.
       command: runs the study.
-      claims: that the records decide; by default the claims of the study of this name in configs/.
+      points: of its tuning.
 
     Raises:
       ValueError: there are no records, or they make no table (`experiments.records.Records`).
     """
-    made = _Page(config, records, workdir, claims)
-    drawn = [*(drawn for drawn, _ in made.across), *(each for section in made.sections for each in section.drawn)]
+    records = in_order(records, config)
+    if not len(records):
+        raise ValueError("there are no records: run at least one row before asking for its page")
+    known = study_of(config.get("name", ""))
+    folders = {known.name: records} if known else {}
+    judged = judge_claims(known.claims if known else (), folders)
+    says = _page_of(config).get("says") or config.get("point", "")
+    parts = [f"# {escape_markdown(config.get('title', 'A study'))}", escape_markdown(says)]
+    if any(each.verdict != NOT_RUN for each in judged):
+        parts += ["## What papers claim", "\n".join(_claim(each, folders) for each in judged)]
+    all_drawn, all_tables = [], []
+    for drawn, below in _across(records, config):
+        parts += [_image(drawn), below]
+        all_drawn.append(drawn)
+    look = figures.styles(records)
+    for study in records.studies.values():
+        name = heading(study.name, config) if len(records.studies) > 1 else ""
+        tables = table.tables(study, name)
+        drawn = figures.figures(study, look)
+        if "curves" in config and (beside := paper.beside_curves(study, config.curves, look)):
+            drawn.insert(1, beside)
+        start = f"{re.sub(r'[^A-Za-z0-9.-]+', '_', study.name)}_" if name else ""
+        drawn = [each._replace(name=f"{start}{each.name}") for each in drawn]
+        parts += _section(name, tables, drawn)
+        all_drawn, all_tables = all_drawn + drawn, all_tables + tables
+    specs = dict.fromkeys((record.row, record.encoding) for record in records)
+    specs = [f"- {escape_markdown(row)}: `{spec}`" for row, spec in specs if spec.removesuffix("()") != row]
+    parts += ["## The rows", "\n".join(specs)] if specs else []
+    parts += ["## How it was run", f"```\n{command}\n```" if command else ""]
+    hours = f"At most {core_hours(records, points):.1f} core-hours, of choosing rates and measuring too."
+    parts += [f"{capital(regime(records))}. {hours}"]
+    parts += [escape_markdown(config.get("notes", "")), *map(escape_markdown, _notes(records) + _tuning_notes(records))]
+    parts += ["## How to read it", how_to_read(records, all_tables, judged)]
+    return Page("\n\n".join(filter(None, parts)) + "\n", all_drawn, all_tables)
+
+
+def write_page(config: ConfigDict, records: Iterable[Record], workdir: pathlib.Path, command: str | None) -> Page:
+    """Writes README.md and its figures into the folder of a study, and removes figures that only the earlier page showed.
+
+    Raises the errors of `make_page`.
+    """
+    page = make_page(config, records, command, read_records(workdir / TUNING))
     workdir.mkdir(parents=True, exist_ok=True)
-    page = workdir / NAME
-    earlier = re.findall(r"\]\(([\w.-]+\.png)\)", page.read_text()) if page.exists() else ()
-    paths = [save(each.figure, workdir / f"{each.name}.png", _DPI, _COLORS) for each in drawn]
-    for old in {workdir / name for name in earlier} - {*paths}:
+    path = workdir / NAME
+    earlier = re.findall(r"\]\(([\w.-]+\.png)\)", path.read_text()) if path.exists() else ()
+    pictures = [save(each.figure, workdir / f"{each.name}.png", _DPI, _COLORS) for each in page.drawn]
+    for old in {workdir / name for name in earlier} - {*pictures}:
         old.unlink(missing_ok=True)
-    replace_file(page, made.markdown(command).encode())
-    return Page([each for section in made.sections for each in section.tables], [page, *paths])
-
-
-def text_of(config: ConfigDict, records: Sequence[Record], workdir: pathlib.Path, command: str | None) -> str:
-    """Returns the Markdown that `write_page` writes."""
-    return _Page(config, records, workdir).markdown(command)
+    replace_file(path, page.markdown.encode())
+    return page._replace(paths=(path, *pictures))
 
 
 def print_page(page: Page) -> None:
@@ -126,71 +158,19 @@ def _labels(table: ConfigDict) -> list[str]:
     return found
 
 
-class _Page:
-    """The sections, figures and verdicts of a page."""
-
-    def __init__(
-        self, config: ConfigDict, records: Sequence[Record], workdir: pathlib.Path, claims: Sequence[Claim] = ()
-    ):
-        self.config = config
-        self.records = in_order(records, config)
-        if not len(self.records):
-            raise ValueError("there are no records: run at least one row before asking for its page")
-        known = study_of(config.get("name", ""))
-        claims = claims or (known.claims if known else ())
-        self.folders = {claim.folder: self.records for claim in claims}
-        self.judged = judge_claims(claims, self.folders)
-        look, several = figures.styles(self.records), len(self.records.studies) > 1
-        self.sections = [_Section(study, config, look, several) for study in self.records.studies.values()]
-        self.across = _across(self.records, config)
-        self.hours = core_hours(self.records, read_records(workdir / TUNING))
-
-    def markdown(self, command: str | None) -> str:
-        config = self.config
-        says = _page_of(config).get("says") or config.get("point", "")
-        parts = [f"# {escape_markdown(config.get('title', 'A study'))}", escape_markdown(says)]
-        if any(each.verdict != NOT_RUN for each in self.judged):
-            parts += ["## What papers claim", claims_markdown(self.judged, self.folders)]
-        for drawn, below in self.across:
-            parts += [_image(drawn), below]
-        for section in self.sections:
-            parts += section.markdown()
-        if specs := _specs(self.records):
-            parts += ["## The rows", specs]
-        parts += ["## How it was run", f"```\n{command}\n```" if command else ""]
-        hours = f"At most {self.hours:.1f} core-hours, of choosing rates and measuring too."
-        parts += [f"{capital(regime(self.records))}. {hours}"]
-        parts += [escape_markdown(config.get("notes", "")), *map(escape_markdown, _notes(self.records))]
-        parts += ["## How to read it", how_to_read(self.records, self.sections, self.judged)]
-        return "\n\n".join(part for part in parts if part) + "\n"
-
-
-class _Section:
-    """The tables and figures of one study of a page."""
-
-    def __init__(self, study: StudyRecords, config: ConfigDict, look: Mapping[str, figures.Style], several: bool):
-        self.name = heading(study.name, config) if several else ""
-        self.tables = table.tables(study, self.name)
-        drawn = figures.figures(study, look)
-        if "curves" in config and (beside := paper.beside_curves(study, config.curves, look)):
-            drawn.insert(1, beside)
-        start = f"{re.sub(r'[^A-Za-z0-9.-]+', '_', study.name)}_" if several else ""
-        self.drawn = [each._replace(name=f"{start}{each.name}") for each in drawn]
-
-    def markdown(self) -> list[str]:
-        """Returns the first table with its finding and figure, then other tables, folded, then other figures."""
-        first, *others = self.tables
-        parts = [f"## {self.name or capital(first.title)}", escape_markdown(first.finding), table.to_markdown(first)]
-        parts += [_image(each) for each in self.drawn[:1]]
-        for made in others:
-            finding = escape_markdown(made.finding)
-            body = "\n\n".join(filter(None, (finding, table.to_markdown(made))))
-            title = made.title.removeprefix(f"{self.name}, ")
-            parts.append(folded(f"{capital(title)}, in numbers", body))
-        for drawn in self.drawn[1:]:
-            shown = not drawn.aside and self.drawn.index(drawn) < _OPEN
-            parts.append(_image(drawn) if shown else folded(_short(drawn), _image(drawn)))
-        return [part for part in parts if part]
+def _section(name: str, tables: Sequence[StudyTable], drawn: Sequence[Drawn]) -> list[str]:
+    """Returns the first table of a study with its finding and figure, then other tables, folded, then other figures."""
+    first, *others = tables
+    parts = [f"## {name or capital(first.title)}", escape_markdown(first.finding), table.to_markdown(first)]
+    parts += [_image(each) for each in drawn[:1]]
+    for made in others:
+        body = "\n\n".join(filter(None, (escape_markdown(made.finding), table.to_markdown(made))))
+        title = made.title.removeprefix(f"{name}, ")
+        parts.append(folded(f"{capital(title)}, in numbers", body))
+    for index, each in enumerate(drawn[1:], 1):
+        shown = not each.aside and index < _OPEN
+        parts.append(_image(each) if shown else folded(_short(each), _image(each)))
+    return parts
 
 
 _OPEN = 3  # figures of a study that stand unfolded
@@ -228,11 +208,6 @@ def _across(records: Records, config: ConfigDict) -> list[tuple[Drawn, str]]:
     if "axis" in config and (along := paper.along(records, config.axis)):
         found.append((along, ""))
     return found
-
-
-def claims_markdown(judged: Sequence[Judged], folders: Folders) -> str:
-    """Returns a line for each claim, its verdict first."""
-    return "\n".join(_claim(each, folders) for each in judged)
 
 
 def _claim(judged: Judged, folders: Folders) -> str:
@@ -316,12 +291,6 @@ def commits(records: Iterable[Record]) -> list[str]:
     return [commit[:7] + ("-dirty" if commit.endswith("-dirty") else "") for commit in found]
 
 
-def _specs(records: Records) -> str:
-    """Returns the spec, to be copied, of each row whose label differs from it."""
-    found = dict.fromkeys((record.row, record.encoding) for record in records)
-    return "\n".join(f"- {escape_markdown(row)}: `{spec}`" for row, spec in found if spec.removesuffix("()") != row)
-
-
 def _notes(records: Records) -> list[str]:
     """Returns notes on rows that are not quite comparable, and on the choice of learning rates."""
     notes = []
@@ -337,7 +306,7 @@ def _notes(records: Records) -> list[str]:
                 notes.append(f"Rows of {study.name} were trained with different {what} ({', '.join(values)}).")
     if not all(is_whole(cell) for study in records.studies.values() for cell in study.cells()):
         notes.append("Where some seeds are not finite, the mean is that of the finite ones; such a row is never best.")
-    return notes + _tuning_notes(records)
+    return notes
 
 
 def _tuning_notes(records: Records) -> list[str]:
@@ -359,9 +328,9 @@ def _tuning_notes(records: Records) -> list[str]:
     return [*notes, *([edges] if edge else [])]
 
 
-def how_to_read(records: Records, sections: Sequence[_Section], judged: Sequence[Judged]) -> str:
+def how_to_read(records: Records, tables: Sequence[StudyTable], judged: Sequence[Judged]) -> str:
     """Returns the footnotes of all tables and figures."""
-    tests = sorted({made.tests for section in sections for made in section.tables})
+    tests = sorted({made.tests for made in tables})
     runs = [frozenset(record.run for record in rows) for rows in records.rows]
     paired = "t tests, paired by seed where rows read the same weights and else Welch's"
     paired = paired if len(runs) > len(set(runs)) else "Welch's t tests"
