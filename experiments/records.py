@@ -183,7 +183,7 @@ def append_records(path: pathlib.Path, records: Iterable[Record]) -> None:
     append_jsonl(path, [record.fields() for record in records])
 
 
-def newest(records: Iterable[Record]) -> list[Record]:
+def last_written(records: Iterable[Record]) -> list[Record]:
     """Returns the records that were written last for each row: a repeated row replaces itself. Rows keep their order."""
     rows: dict[tuple[str, str], dict[int, Record]] = {}
     for each in records:
@@ -197,7 +197,7 @@ def newest(records: Iterable[Record]) -> list[Record]:
 def read_study(directory: pathlib.Path) -> "Records":
     """Reads the newest records of a study's folder, with the scores of all tuning points so far."""
     points = read_records(directory / TUNING)
-    return Records(with_scores(newest(read_records(directory / RESULTS)), points))
+    return Records(with_scores(last_written(read_records(directory / RESULTS)), points))
 
 
 def with_scores(records: Iterable[Record], points: Iterable[Record]) -> list[Record]:

@@ -252,7 +252,7 @@ def ramp_turned_round() -> Picture:
 STOPPED = "Defects of vision codebases"
 
 
-def page(docs: pathlib.Path) -> dict[str, Any]:
+def all_bugs(docs: pathlib.Path) -> dict[str, Any]:
     """Returns the bugs, and the names of the rows of docs/errata.md that have no picture.
 
     Args:
@@ -268,7 +268,7 @@ def page(docs: pathlib.Path) -> dict[str, Any]:
     return {"breaks": [_as_data(name, rows[texts["row"]]) for name, texts in TEXTS.items()], "others": others}
 
 
-def rows(docs: pathlib.Path) -> dict[str, dict[str, str]]:
+def errata_rows(docs: pathlib.Path) -> dict[str, dict[str, str]]:
     """Returns the rows of docs/errata.md, by the name of each row in an address."""
     return {slug(row): row._asdict() for row in errata(docs)}
 

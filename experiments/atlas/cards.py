@@ -11,7 +11,7 @@ from experiments.atlas.sources import DOCS, errata, goldens, names_in
 from experiments.atlas.which import record_of
 from experiments.report.families import MAPS, family_of
 from experiments.report.overview import Results, matrix, name_of
-from experiments.report.scorecard import MARKS, cell_text
+from experiments.report.scorecard import MARKS, value_text
 from experiments.report.table import seconds_of_step
 from posjax.describe import catalogue
 from posjax.describe.scorecard.card import MEASURES
@@ -141,7 +141,7 @@ def _measured(card: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The scorecard's measures: a mark and a value for each, and notes."""
     if card is None or "measures" not in card:
         return None
-    cells = {key: [MARKS[cell["verdict"]], cell_text(cell), cell["note"]] for key, cell in card["measures"].items()}
+    cells = {key: [MARKS[cell["verdict"]], value_text(cell), cell["note"]] for key, cell in card["measures"].items()}
     return {"spec": card["encoding"], "on": card["measured_on"], "cells": cells}
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.atlas.landscapes import DIMS, bytes_of, compile_quickly, initial, look
+from experiments.atlas.landscapes import DIMS, as_bytes, compile_quickly, initial, look
 from posjax.describe.catalogue import documentation, summary
 from posjax.encoding import Dims, Encoding, Params, grid
 from posjax.encodings.placement import FitGrid
@@ -64,4 +64,4 @@ def _picture(encoding: Encoding, params: Params, dims: Dims, sizes: tuple[int, i
     site = grid(*sizes)  # known while tracing, so that an encoding can refuse it
     run = compile_quickly(jax.jit(lambda params: look(encoding, dims, params, site)).lower(params))
     like, _, seen = run(params)
-    return bytes_of(np.asarray(like)[0], np.asarray(seen))
+    return as_bytes(np.asarray(like)[0], np.asarray(seen))

@@ -214,7 +214,7 @@ def _row(name: str, layers: tuple[Landscape, ...], card: Any) -> dict[str, Any]:
         "summary": about,
         "grid": layers[0].grid,
         "layers": len(layers),
-        **bytes_of(np.where(seen, like, 0.0).sum(axis=0) / np.maximum(count, 1), count > 0),
+        **as_bytes(np.where(seen, like, 0.0).sum(axis=0) / np.maximum(count, 1), count > 0),
         "shift": _worst(_change(each.far, each.here) for each in layers),
         "bf16": _worst(_change(each.rounded, each.far) for each in layers),
         "same": _worst(_same(each) for each in layers),
@@ -224,7 +224,7 @@ def _row(name: str, layers: tuple[Landscape, ...], card: Any) -> dict[str, Any]:
     }
 
 
-def bytes_of(values: Float[np.ndarray, "T S"], seen: Bool[np.ndarray, "T S"]) -> dict[str, Any]:
+def as_bytes(values: Float[np.ndarray, "T S"], seen: Bool[np.ndarray, "T S"]) -> dict[str, Any]:
     """A matrix in a byte for each cell: {"size", "low", "high", "cells"}, 255 for hidden pairs."""
     shown = seen & np.isfinite(values) & (values > _HIDDEN)
     low, high = (float(f(values[shown])) if shown.any() else 0.0 for f in (np.min, np.max))

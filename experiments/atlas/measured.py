@@ -16,7 +16,7 @@ from experiments.report.families import FAMILIES, family_of
 from experiments.report.figures import Style, styles
 from experiments.report.overview import Results
 from experiments.report.statistics import LEVEL, Estimate, finite_values, is_whole, mean_interval
-from experiments.report.studies import Study
+from experiments.report.studies import KnownStudy
 from experiments.report.table import shown_metrics
 from experiments.report.units import Unit, unit_of
 from posjax.spec import REGISTRY
@@ -35,7 +35,7 @@ def measured(results: Results) -> dict[str, Any]:
     }
 
 
-def _study(study: Study, results: Results) -> dict[str, Any]:
+def _study(study: KnownStudy, results: Results) -> dict[str, Any]:
     records = results.folders.get(study.name)
     about = {"folder": study.name, "asks": study.config.point, "command": study.command}
     if records is None:

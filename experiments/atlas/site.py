@@ -41,12 +41,12 @@ DATA: Mapping[str, Callable[[Results], Any]] = {
     "images": lambda results: images.images(),
     "measured": measured.measured,
     "which": which.which,
-    "breaks": lambda results: breaks.page(DOCS),
-    "errata": lambda results: breaks.rows(DOCS),
+    "breaks": lambda results: breaks.all_bugs(DOCS),
+    "errata": lambda results: breaks.errata_rows(DOCS),
 }
 
 
-def write(
+def write_site(
     out: pathlib.Path, results: Results, compare: Sequence[str] = (), on_part: Callable[[str], None] = str
 ) -> list[pathlib.Path]:
     """Writes the site into `out`; returns the paths of its files.
@@ -55,7 +55,7 @@ def write(
       out: the folder of the site.
       results: the committed records.
       compare: specs, and patterns over layers, that are compared with all registered encodings.
-      on_part: called with the name of each of the `parts` before it is made.
+      on_part: called with the name of each part before it is made.
 
     Raises:
       ValueError: a page of the documentation is missing, or a spec to compare cannot be read or takes neither a line nor a
@@ -78,8 +78,8 @@ def write(
     return sorted(path for path in out.rglob("*") if path.is_file())
 
 
-def parts(compare: Sequence[str] = ()) -> int:
-    """The number of parts that `write` makes."""
+def number_of_parts(compare: Sequence[str] = ()) -> int:
+    """The number of parts that `write_site` makes."""
     return len(DATA) + len(compare) + len(every_name())
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from experiments.report.claims import Answer, Question
-from experiments.report.overview import Results, lead_text, packed
+from experiments.report.overview import Results, lead_text, packed_specs
 from experiments.report.page import regime
 
 PACKED = "Packed documents"
@@ -28,7 +28,7 @@ def which(results: Results) -> list[dict[str, Any]]:
                     "missing": [] if found else [{"folder": study.name, "command": study.command}],
                 }
             )
-    measured, moved = packed(results.cards)
+    measured, moved = packed_specs(results.cards)
     about = {
         "question": PACKED,
         "title": PACKED,

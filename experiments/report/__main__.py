@@ -60,7 +60,7 @@ def rewrite(directory: pathlib.Path) -> list[pathlib.Path]:
         known.command if known and directory.resolve().parent.name == "results" else _command(directory / page.NAME)
     )
     try:
-        return page.write_page(known.config if known else config, read_study(directory), directory, command).paths
+        return page.write_study_page(known.config if known else config, read_study(directory), directory, command).paths
     except ValueError as error:
         raise ValueError(f"{directory} cannot be shown again: {error}") from error
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from experiments.records import Records
-from experiments.report.statistics import LEVEL, Estimate, Verdict, holm, is_whole, judge, term
+from experiments.report.statistics import LEVEL, Estimate, Verdict, holm, is_whole, judge_family, term
 from experiments.report.statistics import contrast as estimate_of
 from experiments.report.units import Unit, unit_of
 
@@ -85,7 +85,7 @@ def mean(contrasts: Sequence[Contrast]) -> Contrast:
     return sum(contrasts[1:], contrasts[0]) / len(contrasts)
 
 
-def evaluate(contrast: Contrast, folders: Folders) -> Estimate | None:
+def estimate_contrast(contrast: Contrast, folders: Folders) -> Estimate | None:
     """Returns the estimate of a contrast; None if a cell has no records, or a seed has no finite value."""
     terms = []
     for weight, cell in contrast.terms:
@@ -206,13 +206,12 @@ def judge_claims(claims: Sequence[Claim], folders: Folders) -> list[Judged]:
     """Judges claims in their order; a claim with missing records counts as not run, and not as a test of its family."""
     judged = {}
     for folder in dict.fromkeys(claim.folder for claim in claims):
-        family = {
-            claim: [evaluate(e.contrast, folders) for e in claim.expects] for claim in claims if claim.folder == folder
-        }
-        tests = {claim: _test(claim, found) for claim, found in family.items() if None not in found}
+        family = [claim for claim in claims if claim.folder == folder]
+        estimates = {claim: [estimate_contrast(each.contrast, folders) for each in claim.expects] for claim in family}
+        tests = {claim: _test(claim, found) for claim, found in estimates.items() if None not in found}
         adjusted = dict(zip(tests, holm([p for _, p in tests.values()]), strict=True))
         count = sum(not math.isnan(p) for _, p in tests.values())
-        for claim, found in family.items():
+        for claim, found in estimates.items():
             if claim not in tests:
                 judged[claim] = Judged(claim, (), math.nan, math.nan, NOT_RUN, count)
                 continue
@@ -238,7 +237,7 @@ def _test(claim: Claim, estimates: Sequence[Estimate]) -> tuple[bool, float]:
 
 def looked_at(claim: Claim, folders: Folders) -> list[str]:
     """Returns the contrasts shown beside a claim that have records, as ``RoPE - none: +1.90 ± 9.28``."""
-    found = [(each.name, evaluate(each.contrast, folders)) for each in claim.follow_up]
+    found = [(each.name, estimate_contrast(each.contrast, folders)) for each in claim.follow_up]
     scale, digits = claim.unit.scale, claim.unit.digits
     return [f"{name}: {each.interval().scaled(scale).text(digits, signed=True)}" for name, each in found if each]
 
@@ -319,14 +318,14 @@ class Answer(NamedTuple):
         return tuple(row for row, each in self.against.items() if each.separated and not self.is_better(row))
 
 
-def answer(question: Question, folders: Folders, judged: Sequence[Judged]) -> Answer | None:
+def answer_to(question: Question, folders: Folders, judged: Sequence[Judged]) -> Answer | None:
     """Returns the answer to a question, corrected over its comparisons and the study's claims; None without records."""
     records = folders.get(question.folder)
     if records is None:
         return None
     study = records.studies.get(question.tables[0].study)
     rows = study.rows if study else ()
-    known = {row: evaluate(question.contrast(row), folders) for row in rows if row not in question.others}
+    known = {row: estimate_contrast(question.contrast(row), folders) for row in rows if row not in question.others}
     sign = -1.0 if question.unit.best is max else 1.0
     values = {row: found.value for row, found in known.items() if found is not None}
     values = dict(sorted(values.items(), key=lambda each: sign * each[1]))
@@ -335,9 +334,9 @@ def answer(question: Question, folders: Folders, judged: Sequence[Judged]) -> An
     leader, reference = next(iter(values)), question.reference
     pairs = [(row, reference) for row in values if row != reference]
     pairs += [(leader, row) for row in values if leader != reference and row not in (leader, reference)]
-    family = {pair: evaluate(question.contrast(*pair), folders) for pair in pairs}
+    family = {pair: estimate_contrast(question.contrast(*pair), folders) for pair in pairs}
     claimed = [each.own for each in judged if each.claim.folder == question.folder]
-    found = judge({pair: each for pair, each in family.items() if each}, claimed)
+    found = judge_family({pair: each for pair, each in family.items() if each}, claimed)
     beside = {row: found.get((leader, row), found.get((row, leader))) for row in values}
     tied = tuple(row for row, verdict in beside.items() if verdict is not None and not verdict.separated)
     against = {row: found[row, reference] for row in values if (row, reference) in found}

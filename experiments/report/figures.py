@@ -19,8 +19,8 @@ from scipy.optimize import isotonic_regression
 
 from experiments.records import At, Records, StudyRecords
 from experiments.report.families import FAMILIES, family_of
-from experiments.report.statistics import Line, finite_values, is_whole, line, mean_interval
-from experiments.report.table import Column, headline, shown_metrics
+from experiments.report.statistics import RowCurve, finite_values, is_whole, line, mean_interval
+from experiments.report.table import Column, headline_columns, shown_metrics
 from experiments.report.units import many, title_of, unit_of, words
 from posjax.describe.figures import GREY, INK
 
@@ -49,7 +49,7 @@ class Drawn(NamedTuple):
     aside: bool = False
 
 
-class Axis(NamedTuple):
+class XAxis(NamedTuple):
     """The axis along which a metric was measured.
 
     Attributes:
@@ -79,9 +79,9 @@ def styles(records: Records) -> dict[str, Style]:
     return found
 
 
-def figures(study: StudyRecords, look: Mapping[str, Style]) -> list[Drawn]:
+def study_figures(study: StudyRecords, look: Mapping[str, Style]) -> list[Drawn]:
     """Returns all figures for which a study has finite values: its headline first, learning curves last."""
-    drawn, first = [], headline(study)
+    drawn, first = [], headline_columns(study)
     if first and first[0].at is None:
         drawn.append(_points(study, first[0], look))
     for metric, ats in shown_metrics(study).items():
@@ -95,7 +95,7 @@ def figures(study: StudyRecords, look: Mapping[str, Style]) -> list[Drawn]:
     drawn += _costs(study, look)
     if steps := study.metrics.get("training loss"):
         made = means(study, "training loss", {step: step for step in steps}, may_be_log=True)
-        figure = draw(study, made, look, Axis("training step"), "training loss", min)
+        figure = draw(study, made, look, XAxis("training step"), "training loss", min)
         drawn.append(Drawn("learning_curves", figure, f"Training loss by step. {_BANDS}", aside=True))
     return drawn
 
@@ -126,7 +126,7 @@ def _points(study: StudyRecords, column: Column, look: Mapping[str, Style]) -> D
         note = f" ({len(values)}/{len(cell)})" if len(values) < len(cell) else ""
         told = f"{interval.text(unit.digits)}{note}" if interval else "-"
         axes.text(1.02, y, told, transform=axes.get_yaxis_transform(), va="center", fontsize=SMALL, color=INK)
-    finish(axes)
+    plain_axes(axes)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
     axes.set_yticks(range(len(study.rows)), study.rows, parse_math=False)
     axes.set_ylim(len(study.rows) - 0.4, -0.6)
@@ -164,23 +164,23 @@ def lines_figure(study: StudyRecords, metric: str, look: Mapping[str, Style]) ->
     return Drawn(f"{_file(metric)}_lines", figure, told)
 
 
-def axis_of(study: StudyRecords, metric: str) -> Axis:
+def axis_of(study: StudyRecords, metric: str) -> XAxis:
     """Returns the axis of a metric: lengths in tokens, resolutions in pixels or patches, or blocks."""
     if metric.startswith("position error"):
-        return Axis("blocks before the probe")
+        return XAxis("blocks before the probe")
     ats, unit = study.metrics[metric], study.unit
     title = {"pixel": "resolution (pixels)", "patch": "resolution (patches)"}.get(unit, f"length ({many(unit)})")
-    return Axis(title, study.trained_at if study.trained_at in ats else None, {}, max(ats) >= 6 * min(ats))
+    return XAxis(title, study.trained_at if study.trained_at in ats else None, {}, max(ats) >= 6 * min(ats))
 
 
-def means(study: StudyRecords, metric: str, places: Mapping[float, At], may_be_log: bool) -> dict[str, Line]:
+def means(study: StudyRecords, metric: str, places: Mapping[float, At], may_be_log: bool) -> dict[str, RowCurve]:
     """Returns the line of each row; geometric means if they span a factor of four, where a band could reach 0.
 
     Args:
       places: {x: place of the metric}.
     """
 
-    def made(geometric: bool) -> dict[str, Line]:
+    def made(geometric: bool) -> dict[str, RowCurve]:
         cells = {row: {x: study.values(row, metric, at) for x, at in places.items()} for row in study.rows}
         return {row: line(by_x, geometric) for row, by_x in cells.items()}
 
@@ -193,9 +193,9 @@ def means(study: StudyRecords, metric: str, places: Mapping[float, At], may_be_l
 
 def draw(
     study: StudyRecords,
-    lines: Mapping[str, Line],
+    lines: Mapping[str, RowCurve],
     look: Mapping[str, Style],
-    axis: Axis,
+    axis: XAxis,
     title: str,
     best: Callable,
     dress: Callable[[Axes], None] = lambda axes: None,
@@ -236,7 +236,7 @@ def _parted(panels: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return made
 
 
-def references(study: StudyRecords, lines: Mapping[str, Line], best: Callable) -> list[str]:
+def references(study: StudyRecords, lines: Mapping[str, RowCurve], best: Callable) -> list[str]:
     """Returns the rows that every panel repeats: `none`, and the line with the best end if all lines have one."""
     found = [row for row in lines if study.is_none(row)]
     finite = {row: each.x[np.isfinite(each.mean)] for row, each in lines.items()}
@@ -250,10 +250,10 @@ def references(study: StudyRecords, lines: Mapping[str, Line], best: Callable) -
 
 
 def line_panels(
-    lines: Mapping[str, Line],
+    lines: Mapping[str, RowCurve],
     look: Mapping[str, Style],
     panels: Mapping[str, Sequence[str]],
-    axis: Axis,
+    axis: XAxis,
     title: str,
     repeated: Sequence[str] = (),
     dress: Callable[[Axes], None] = lambda axes: None,
@@ -270,7 +270,7 @@ def line_panels(
     figure = Figure(figsize=(WIDTH, 0.6 + sum(heights)), layout="constrained")
     grid = figure.subplots(len(panels), 1, squeeze=False, sharex=True, sharey=True, height_ratios=heights)[:, 0]
     for axes, (heading, rows) in zip(grid, panels.items(), strict=True):
-        finish(axes)
+        plain_axes(axes)
         axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
         axes.set_title(heading, fontsize=TYPE, loc="left", pad=3)
         for row in (each for each in repeated if each not in rows):
@@ -289,7 +289,7 @@ def line_panels(
     return figure
 
 
-def _mark_places(axes: Axes, axis: Axis, places: Sequence[float]) -> None:
+def _mark_places(axes: Axes, axis: XAxis, places: Sequence[float]) -> None:
     """Draws ticks at the places that have room for a name, and a dashed line at the place of training."""
     if axis.log:
         axes.set_xscale("log", base=2)
@@ -298,13 +298,13 @@ def _mark_places(axes: Axes, axis: Axis, places: Sequence[float]) -> None:
     if axis.names:
         places = sorted(axis.names)
     if len(places) > 16:
-        axes.xaxis.set_major_formatter(lambda place, _: short(place))
+        axes.xaxis.set_major_formatter(lambda place, _: short_place(place))
         return
     at = np.log2(places) if axis.log else np.asarray(places, float)
     named = spaced(at, places.index(axis.trained) if axis.trained in places else 0)
     axes.xaxis.set_major_locator(FixedLocator(places))
     axes.xaxis.set_minor_locator(NullLocator())
-    texts = [axis.names.get(place) or short(place) for place in places]
+    texts = [axis.names.get(place) or short_place(place) for place in places]
     axes.set_xticks(places, [text if index in named else "" for index, text in enumerate(texts)])
 
 
@@ -321,19 +321,19 @@ def spaced(at: Sequence[float], first: int = 0, near: float = 0.13) -> set[int]:
     return set(found)
 
 
-def short(place: float) -> str:
+def short_place(place: float) -> str:
     """Returns a place as short text: 16k for 16384."""
     return f"{place / 1024:g}k" if place >= 1024 and place % 1024 == 0 else f"{place:g}"
 
 
-def finish(axes: Axes) -> None:
+def plain_axes(axes: Axes) -> None:
     """Applies the look that all figures share."""
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=SMALL)
 
 
-def draw_line(axes: Axes, made: Line, style: Style) -> None:
+def draw_line(axes: Axes, made: RowCurve, style: Style) -> None:
     """Draws a mean with its band."""
     face = style.color if style.filled else "white"
     marks = (
@@ -345,7 +345,7 @@ def draw_line(axes: Axes, made: Line, style: Style) -> None:
         axes.fill_between(made.x, made.low, made.high, color=style.color, alpha=0.14, linewidth=0)
 
 
-def scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
+def scale_y(axes: Axes, lines: Mapping[str, RowCurve]) -> None:
     """Sets limits from the means, and a logarithmic axis for geometric means.
 
     Bands add at most a quarter: the band of two seeds is 12 standard errors wide and would flatten everything else.
@@ -365,7 +365,7 @@ def scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
     axes.set_ylim(bottom, min(np.nanmax(mean + half_width), high + 0.25 * span) + 0.04 * span)
 
 
-def _name_lines(axes: Axes, lines: Mapping[str, Line], look: Mapping[str, Style], height: float) -> None:
+def _name_lines(axes: Axes, lines: Mapping[str, RowCurve], look: Mapping[str, Style], height: float) -> None:
     """Names each line at its right end; names move apart until none overlap, and a thin line in its colour leads back.
 
     Args:
@@ -422,7 +422,7 @@ def _by_position(study: StudyRecords, metric: str, window: int, look: Mapping[st
     """Draws the loss of a token by the number of tokens before it, in windows of one length."""
     places = {1 + at[1]: at for at in study.metrics[metric] if at[0] == window}
     trained = study.trained_at if study.trained_at < window else None
-    axis = Axis(f"{many(study.unit)} before, in a window of {window:,}", trained, {}, log=True)
+    axis = XAxis(f"{many(study.unit)} before, in a window of {window:,}", trained, {}, log=True)
     made = means(study, metric, places, may_be_log=True)
     figure = draw(study, made, look, axis, title_of("loss", study.unit), min)
     told = f"Loss of each {study.unit} by how many stand before it in its window of {window:,}. {_BANDS}"
@@ -448,7 +448,7 @@ def _depth_maps(study: StudyRecords, metric: str) -> Drawn:
                 shade = "white" if value < 60 else "black"
                 axes.text(x, y, f"{value:.0f}", ha="center", va="center", fontsize=SMALL, color=shade)
         axes.set_title(row.replace("$", r"\$"), fontsize=TYPE)
-        axes.set_xticks(range(len(lengths)), map(short, lengths), fontsize=SMALL)
+        axes.set_xticks(range(len(lengths)), map(short_place, lengths), fontsize=SMALL)
         axes.set_yticks(range(len(depths)), [f"{depth:g}" for depth in depths], fontsize=SMALL)
     for axes in grid.flat[len(maps) :]:
         axes.set_axis_off()
@@ -473,7 +473,7 @@ def _costs(study: StudyRecords, look: Mapping[str, Style]) -> list[Drawn]:
             cells = {at: finite_values(study.values(row, metric, at)) for at in study.metrics.get(metric, ())}
             if least := {at: min(values) for at, values in cells.items() if values}:
                 x, y = np.array([*least], float), np.array([*least.values()], float)
-                lines[row] = Line(x, y, np.zeros(len(y)), "", geometric=True)
+                lines[row] = RowCurve(x, y, np.zeros(len(y)), "", geometric=True)
         if not any(max(each.mean) > _STEADY * min(each.mean) for each in lines.values()):
             continue
         places = sorted({x for each in lines.values() for x in each.x})

@@ -26,11 +26,11 @@ from experiments.report.claims import (
     Answer,
     Folders,
     Judged,
-    answer,
+    answer_to,
     judge_claims,
 )
 from experiments.report.families import FAMILIES, family_of
-from experiments.report.studies import Study, studies
+from experiments.report.studies import KnownStudy, studies
 from posjax.describe.figures import save
 from posjax.describe.markdown import escape_markdown, grid
 from posjax.files import replace_file
@@ -60,7 +60,7 @@ class Results:
       points: tuning points by folder.
     """
 
-    studies: list[Study] = dataclasses.field(default_factory=list)
+    studies: list[KnownStudy] = dataclasses.field(default_factory=list)
     folders: Folders = dataclasses.field(default_factory=dict)
     cards: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     points: Mapping[str, Sequence[Record]] = dataclasses.field(default_factory=dict)
@@ -74,7 +74,7 @@ class Results:
     def answers(self) -> list[Answer]:
         """The answers to all questions that have records."""
         asked = [question for study in self.studies for question in study.questions]
-        return [found for each in asked if (found := answer(each, self.folders, self.judged))]
+        return [found for each in asked if (found := answer_to(each, self.folders, self.judged))]
 
     def core_hours(self, folder: str) -> float:
         """Returns the cost of a study that was run; see `page.core_hours`."""
@@ -91,7 +91,7 @@ def read_results(directory: pathlib.Path) -> Results:
     for study in known:
         place = directory / study.name
         try:
-            found = page.in_order(read_study(place), study.config)
+            found = page.in_config_order(read_study(place), study.config)
         except ValueError as error:
             raise ValueError(f"{place / 'results.jsonl'}: {error}") from error
         if len(found):
@@ -148,7 +148,7 @@ def _summary(results: Results) -> str:
 
 def _answers(results: Results) -> str:
     lines = [_answer(each) for each in results.answers if each.question.main]
-    measured, moved = packed(results.cards)
+    measured, moved = packed_specs(results.cards)
     if measured:
         alike = f"{len(measured) - len(moved)} of {len(measured)}"
         told = f"{alike} specs of the [scorecard](scorecard/README.md) read them as documents alone"
@@ -184,7 +184,7 @@ def _codes(rows: Sequence[str]) -> str:
     return f"{len(rows)} rows" if len(rows) > 6 else ", ".join(f"`{row}`" for row in rows)
 
 
-def packed(cards: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def packed_specs(cards: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Returns the specs measured on packed rows, and the specs whose logits change when another document comes first."""
     measured = {spec: card["measures"]["D_batch"] for spec, card in cards.items() if "measures" in card}
     return list(measured), [spec for spec, cell in measured.items() if cell["verdict"] == "fail"]

@@ -1,6 +1,6 @@
 """The page of a study, results/NAME/README.md: two sentences, verdicts on claims, tables, figures and the command.
 
-    page = write_page(config, records, workdir, command)      # README.md and its PNGs
+    page = write_study_page(config, records, workdir, command)      # README.md and its PNGs
     print_page(page)                                          # the same tables, for a terminal
 
 A page is a function of its arguments: no clock, no host name. Equal records give equal files.
@@ -64,7 +64,7 @@ def make_page(
     Raises:
       ValueError: there are no records, or they make no table (`experiments.records.Records`).
     """
-    records = in_order(records, config)
+    records = in_config_order(records, config)
     if not len(records):
         raise ValueError("there are no records: run at least one row before asking for its page")
     known = study_of(config.get("name", ""))
@@ -80,9 +80,9 @@ def make_page(
         all_drawn.append(drawn)
     look = figures.styles(records)
     for study in records.studies.values():
-        name = heading(study.name, config) if len(records.studies) > 1 else ""
+        name = heading_of(study.name, config) if len(records.studies) > 1 else ""
         tables = table.tables(study, name)
-        drawn = figures.figures(study, look)
+        drawn = figures.study_figures(study, look)
         if "curves" in config and (beside := paper.beside_curves(study, config.curves, look)):
             drawn.insert(1, beside)
         start = f"{re.sub(r'[^A-Za-z0-9.-]+', '_', study.name)}_" if name else ""
@@ -100,7 +100,7 @@ def make_page(
     return Page("\n\n".join(filter(None, parts)) + "\n", all_drawn, all_tables)
 
 
-def write_page(config: ConfigDict, records: Iterable[Record], workdir: pathlib.Path, command: str | None) -> Page:
+def write_study_page(config: ConfigDict, records: Iterable[Record], workdir: pathlib.Path, command: str | None) -> Page:
     """Writes README.md and its figures into the folder of a study, and removes figures that only the earlier page showed.
 
     Raises the errors of `make_page`.
@@ -124,11 +124,11 @@ def print_page(page: Page) -> None:
     console = Console(width=None if sys.stdout.isatty() else 160)
     for made in page.tables:
         title, finding = escape_markdown(made.title), escape_markdown(made.finding)
-        console.print(Markdown(f"**{title}**\n\n{table.to_markdown(made)}\n\n{finding}"))
+        console.print(Markdown(f"**{title}**\n\n{table.table_markdown(made)}\n\n{finding}"))
     print("\n".join(map(str, page.paths)))
 
 
-def in_order(records: Iterable[Record], config: ConfigDict) -> Records:
+def in_config_order(records: Iterable[Record], config: ConfigDict) -> Records:
     """Sorts studies and rows of the records in the config's order, others last, and metrics with its headline first."""
     tables = config.get("studies") or {config.get("name", ""): config}
     order = [(study, row) for study, rows in tables.items() for row in (*_labels(rows), None)]  # None: any other row
@@ -161,10 +161,10 @@ def _labels(table: ConfigDict) -> list[str]:
 def _section(name: str, tables: Sequence[StudyTable], drawn: Sequence[Drawn]) -> list[str]:
     """Returns the first table of a study with its finding and figure, then other tables, folded, then other figures."""
     first, *others = tables
-    parts = [f"## {name or capital(first.title)}", escape_markdown(first.finding), table.to_markdown(first)]
+    parts = [f"## {name or capital(first.title)}", escape_markdown(first.finding), table.table_markdown(first)]
     parts += [_image(each) for each in drawn[:1]]
     for made in others:
-        body = "\n\n".join(filter(None, (escape_markdown(made.finding), table.to_markdown(made))))
+        body = "\n\n".join(filter(None, (escape_markdown(made.finding), table.table_markdown(made))))
         title = made.title.removeprefix(f"{name}, ")
         parts.append(folded(f"{capital(title)}, in numbers", body))
     for index, each in enumerate(drawn[1:], 1):
@@ -176,7 +176,7 @@ def _section(name: str, tables: Sequence[StudyTable], drawn: Sequence[Drawn]) ->
 _OPEN = 3  # figures of a study that stand unfolded
 
 
-def heading(study: str, config: ConfigDict) -> str:
+def heading_of(study: str, config: ConfigDict) -> str:
     """Returns a study's name in words: `config.page.headings`, else its identifier with spaces."""
     return _page_of(config).get("headings", {}).get(study) or capital(study.replace("_", " "))
 
@@ -203,7 +203,7 @@ def _across(records: Records, config: ConfigDict) -> list[tuple[Drawn, str]]:
     """Returns figures about several studies, each with a table below it."""
     found = []
     if "paper" in config and "metric" in config.paper and (compared := paper.compared(records, config.paper)):
-        beside = folded("Beside the paper, in numbers", paper.to_markdown(compared, config.paper))
+        beside = folded("Beside the paper, in numbers", paper.compared_markdown(compared, config.paper))
         found.append((paper.forest(compared, config.paper), beside))
     if "axis" in config and (along := paper.along(records, config.axis)):
         found.append((along, ""))

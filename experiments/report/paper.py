@@ -10,9 +10,19 @@ from ml_collections import ConfigDict
 
 from experiments.records import Records, StudyRecords
 from experiments.report import figures
-from experiments.report.figures import Axis, Drawn
-from experiments.report.statistics import LEVEL, Estimate, Line, contrast, difference, is_whole, judge, line, term
-from experiments.report.table import Column, better_or_worse, headline
+from experiments.report.figures import Drawn, XAxis
+from experiments.report.statistics import (
+    LEVEL,
+    Estimate,
+    RowCurve,
+    contrast,
+    difference_of,
+    is_whole,
+    judge_family,
+    line,
+    term,
+)
+from experiments.report.table import Column, better_or_worse, headline_columns
 from experiments.report.units import title_of, unit_of
 from posjax.describe.figures import GREY, INK
 from posjax.describe.markdown import escape_markdown, grid
@@ -47,9 +57,9 @@ def compared(records: Records, paper: ConfigDict) -> list[Compared]:
     ]
     ours, theirs = {}, {}
     for a, b in dict.fromkeys(_pairs(places, paper)):
-        ours[a, b] = difference(*(term(records.studies[name], row, paper.metric) for name, row in (a, b)))
+        ours[a, b] = difference_of(*(term(records.studies[name], row, paper.metric) for name, row in (a, b)))
         theirs[a, b] = paper["values"][a[0]][a[1]] - paper["values"][b[0]][b[1]]
-    judged = judge({pair: each for pair, each in ours.items() if abs(theirs[pair]) > paper.tie})
+    judged = judge_family({pair: each for pair, each in ours.items() if abs(theirs[pair]) > paper.tie})
     scale, found = unit_of(paper.metric).scale, []
     for (a, b), each in ours.items():
         paper_says, tie = theirs[a, b], (a, b) not in judged
@@ -89,7 +99,7 @@ def _name(a: Place, b: Place) -> str:
     return f"{row}: {study} - {other}" if row == base else f"{row} ({study}) - {base} ({other})"
 
 
-def to_markdown(found: Sequence[Compared], paper: ConfigDict) -> str:
+def compared_markdown(found: Sequence[Compared], paper: ConfigDict) -> str:
     """Returns a table row for each difference, and a note on how they were judged."""
     unit = unit_of(paper.metric)
     rows = [
@@ -118,7 +128,7 @@ def forest(found: Sequence[Compared], paper: ConfigDict) -> Drawn:
     unit = unit_of(paper.metric)
     figure = Figure(figsize=(figures.WIDTH, 0.8 + 0.27 * len(found)), layout="constrained")
     axes = figure.add_subplot()
-    figures.finish(axes)
+    figures.plain_axes(axes)
     axes.axvspan(-paper.tie * unit.scale, paper.tie * unit.scale, color="#eeeeee", zorder=0)
     axes.axvline(0, color="black", linewidth=0.8, zorder=1)
     for y, each in enumerate(found):
@@ -149,14 +159,14 @@ def along(records: Records, axis: ConfigDict) -> Drawn | None:
     """
     places = {study: float(x) for study, x in axis["values"].items() if study in records.studies}
     ordered = sorted(places, key=places.__getitem__)
-    if len(ordered) < 2 or not (found := headline(records.studies[ordered[0]])):
+    if len(ordered) < 2 or not (found := headline_columns(records.studies[ordered[0]])):
         return None
     column = found[0]
     unit, rows = unit_of(column.metric), dict.fromkeys(record.row for record in records)
     cells = {row: {places[s]: v for s in ordered if (v := records.studies[s].values(row, *column))} for row in rows}
     lines = {row: line(by_place).scaled(unit.scale) for row, by_place in cells.items() if by_place}
     names = {places[study]: study.replace("_", " ") for study in ordered}
-    shown = Axis(axis.title, None, names, log=places[ordered[-1]] >= 8 * places[ordered[0]])
+    shown = XAxis(axis.title, None, names, log=places[ordered[-1]] >= 8 * places[ordered[0]])
     title = title_of(column.metric, records[0].unit)
     figure = figures.line_panels(lines, figures.styles(records), {"": list(lines)}, shown, title)
     told = f"{column.metric.capitalize()} along the {axis.title}: means and 95 % intervals over seeds."
@@ -178,7 +188,7 @@ def _gains(first: StudyRecords, last: StudyRecords, column: Column) -> list[str]
         return []
     least = min(ends, key=lambda row: contrast(ends[row]).value)
     other = [each._replace(weight=-each.weight) for each in ends[least]]
-    judged = judge({row: contrast([*terms, *other]) for row, terms in ends.items() if row != least})
+    judged = judge_family({row: contrast([*terms, *other]) for row, terms in ends.items() if row != least})
     told = []
     for row, verdict in judged.items():
         interval = verdict.estimate.interval()
@@ -206,16 +216,16 @@ def beside_curves(study: StudyRecords, curves: ConfigDict, styles: Mapping[str, 
             points = {float(size): value for size, value in rows[name].items()}
             x, y = (np.array(each) for each in zip(*sorted(points.items()), strict=True))
             label = f"{name}, {model}"
-            lines[label] = Line(x / curves.trained, 100 * y / points[curves.trained], np.full(len(x), np.nan))
+            lines[label] = RowCurve(x / curves.trained, 100 * y / points[curves.trained], np.full(len(x), np.nan))
             look[label] = look[name]
             panels.setdefault(model, []).append(label)
-    axis = Axis("resolution over that of training", 1.0, {0.5: "0.5×", 1.0: "1×", 2.0: "2×"}, log=True)
+    axis = XAxis("resolution over that of training", 1.0, {0.5: "0.5×", 1.0: "1×", 2.0: "2×"}, log=True)
     figure = figures.line_panels(lines, look, panels, axis, "accuracy (% of that at 1×)")
     told = f"Accuracy as a share of that at the trained resolution, here and in {curves.source}."
     return Drawn("beside_the_paper", figure, told)
 
 
-def _relative(study: StudyRecords, row: str) -> Line:
+def _relative(study: StudyRecords, row: str) -> RowCurve:
     """Returns a row's accuracy by resolution, in per cent of the same seed's at the trained resolution."""
     trained, power = study.trained_at, 0.5 if study.unit == "patch" else 1.0
     base, cells = study.values(row, "accuracy", trained), {}

@@ -35,7 +35,7 @@ def short_number(value: float) -> str:
     return f"{value:.3g}" if abs(value) >= 0.1 else f"{value:.2g}"
 
 
-def cell_text(cell: Mapping[str, Any]) -> str:
+def value_text(cell: Mapping[str, Any]) -> str:
     """Returns the value of a cell as text; "" without a value."""
     return "" if cell["value"] is None else short_number(float(cell["value"]))  # JSON has inf as a text
 
@@ -57,7 +57,7 @@ def group_table(cards: Cards, names: Sequence[str]) -> str:
     for label in itertools.chain(*by_family(cards).values()):
         cells = [cards[label]["measures"][name] for name in names]
         if any(cell["verdict"] != "n/a" for cell in cells):
-            rows.append((f"`{label}`", *(f"{cell_text(cell)} {MARKS[cell['verdict']]}".strip() for cell in cells)))
+            rows.append((f"`{label}`", *(f"{value_text(cell)} {MARKS[cell['verdict']]}".strip() for cell in cells)))
     return grid(("encoding", *(escape_markdown(MEASURES[name].title) for name in names)), rows)
 
 

@@ -142,7 +142,7 @@ def mean_interval(values: Iterable[float]) -> Interval:
     return estimate([(1.0, values)]).interval()
 
 
-class Term(NamedTuple):
+class WeightedCell(NamedTuple):
     """A weight times the mean of a cell: the values of a row's metric, by seed.
 
     Attributes:
@@ -157,14 +157,14 @@ class Term(NamedTuple):
     name: str = ""
 
 
-def term(study: StudyRecords, row: str, metric: str, at: At = None, weight: float = 1.0) -> Term:
+def term(study: StudyRecords, row: str, metric: str, at: At = None, weight: float = 1.0) -> WeightedCell:
     """Returns the term of a cell of the study; it has no values if the cell was not measured."""
     runs = frozenset(record.run for record in study.rows.get(row, ()))
     name = f"{metric} of {row!r}" if at is None else f"{metric} of {row!r} at {at}"
-    return Term(weight, study.values(row, metric, at), runs, name)
+    return WeightedCell(weight, study.values(row, metric, at), runs, name)
 
 
-def contrast(terms: Sequence[Term]) -> Estimate:
+def contrast(terms: Sequence[WeightedCell]) -> Estimate:
     """Estimates the sum of the terms, paired by seed if they read the same weights, else as independent samples.
 
     Pairs use the seeds that all terms of the same weights share.
@@ -172,18 +172,18 @@ def contrast(terms: Sequence[Term]) -> Estimate:
     Raises:
       ValueError: a value is missing or not finite, or rows of the same weights share no seed.
     """
-    samples: dict[Hashable, list[Term]] = {}
+    samples: dict[Hashable, list[WeightedCell]] = {}
     for each in terms:
         samples.setdefault(each.runs, []).append(each)
     return estimate([(1.0, _by_seed(sample)) for sample in samples.values()])
 
 
-def difference(a: Term, b: Term) -> Estimate:
+def difference_of(a: WeightedCell, b: WeightedCell) -> Estimate:
     """Estimates the mean of one cell minus the mean of another; see `contrast`."""
     return contrast([a, b._replace(weight=-b.weight)])
 
 
-def _by_seed(terms: Sequence[Term]) -> list[float]:
+def _by_seed(terms: Sequence[WeightedCell]) -> list[float]:
     """Returns the sum of the terms for each seed that all of them have."""
     seeds = [seed for seed in terms[0].values if all(seed in each.values for each in terms)]
     if not seeds:
@@ -241,7 +241,7 @@ class Verdict(NamedTuple):
         return self.p <= LEVEL
 
 
-def judge(family: Mapping[Any, Estimate], others: Sequence[float] = ()) -> dict[Any, Verdict]:
+def judge_family(family: Mapping[Any, Estimate], others: Sequence[float] = ()) -> dict[Any, Verdict]:
     """Returns a verdict on each estimate of a family: all estimates tested about one study, under any keys.
 
     Args:
@@ -252,7 +252,7 @@ def judge(family: Mapping[Any, Estimate], others: Sequence[float] = ()) -> dict[
     return {name: Verdict(each, p, tests) for (name, each), p in zip(family.items(), holm(p_values), strict=False)}
 
 
-class Line(NamedTuple):
+class RowCurve(NamedTuple):
     """One row's curve of [n] points; nan if not every seed is finite, since a mean of survivors would be biased.
 
     Attributes:
@@ -274,13 +274,13 @@ class Line(NamedTuple):
     def high(self) -> np.ndarray:
         return self.mean * np.exp(self.half_width) if self.geometric else self.mean + self.half_width
 
-    def scaled(self, factor: float) -> "Line":
+    def scaled(self, factor: float) -> "RowCurve":
         """Returns the line in another unit."""
         half_width = self.half_width if self.geometric else factor * self.half_width
         return self._replace(mean=factor * self.mean, half_width=half_width)
 
 
-def line(cells: Mapping[float, Mapping[int, float | None]], geometric: bool = False) -> Line:
+def line(cells: Mapping[float, Mapping[int, float | None]], geometric: bool = False) -> RowCurve:
     """Returns the curve of {x: values by seed} at the points that every seed has, in the order of x.
 
     Args:
@@ -300,7 +300,7 @@ def line(cells: Mapping[float, Mapping[int, float | None]], geometric: bool = Fa
     mean = np.array([interval.mean for interval in intervals], float)
     half_width = np.array([interval.half_width for interval in intervals], float)
     note = finite_note(fewest, len(seeds))
-    return Line(np.array(list(cells), float), np.exp(mean) if geometric else mean, half_width, note, geometric)
+    return RowCurve(np.array(list(cells), float), np.exp(mean) if geometric else mean, half_width, note, geometric)
 
 
 def finite_note(finite: int, seeds: int) -> str:

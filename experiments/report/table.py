@@ -9,11 +9,11 @@ from experiments.report.statistics import (
     Estimate,
     Interval,
     Verdict,
-    difference,
+    difference_of,
     finite_note,
     finite_values,
     is_whole,
-    judge,
+    judge_family,
     mean_interval,
     term,
 )
@@ -31,7 +31,7 @@ class Column(NamedTuple):
     at: At = None
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """The text of a cell, and whether it is bold: the best of its column, or clearly better or worse than no encoding."""
 
     text: str
@@ -49,7 +49,7 @@ class StudyTable(NamedTuple):
 
     title: str
     columns: tuple[str, ...]
-    rows: Mapping[str, tuple[Cell, ...]]
+    rows: Mapping[str, tuple[TableCell, ...]]
     finding: str
     tests: int
 
@@ -68,8 +68,8 @@ class Comparison:
         for column, a, b in pairs:
             key = (column, frozenset((a, b)))
             if a != b and key not in found and all(is_whole(study.values(row, *column)) for row in (a, b)):
-                found[key] = difference(term(study, a, *column), term(study, b, *column))
-        self.judged = judge(found)
+                found[key] = difference_of(term(study, a, *column), term(study, b, *column))
+        self.judged = judge_family(found)
 
     @property
     def tests(self) -> int:
@@ -113,7 +113,7 @@ class Comparison:
                 sides[better if found.separated else "No clear difference"].append(row)
         return " ".join([text, *(f"{side}: {listed(rows)}." for side, rows in sides.items() if rows)])
 
-    def cells(self, column: Column, digits: int | None = None) -> list[Cell]:
+    def cells(self, column: Column, digits: int | None = None) -> list[TableCell]:
         """Mean and interval of each row; the best is bold, and ≈ marks rows that are not separable from it."""
         unit, best, cells = unit_of(column.metric), self.best.get(column), []
         digits = unit.digits if digits is None else digits
@@ -122,23 +122,23 @@ class Comparison:
             found = finite_values(values)
             text = mean_interval(found).scaled(unit.scale).text(digits) if found else "" if values else "-"
             if note := finite_note(len(found), len(values)):
-                cells.append(Cell(f"{text} ({note})" if text else note))
+                cells.append(TableCell(f"{text} ({note})" if text else note))
                 continue
             verdict = self.verdict(column, row, best) if best else None
-            cells.append(Cell(f"{TIED} {text}" if verdict and not verdict.separated else text, row == best))
+            cells.append(TableCell(f"{TIED} {text}" if verdict and not verdict.separated else text, row == best))
         return cells
 
-    def effects(self, column: Column) -> list[Cell]:
+    def effects(self, column: Column) -> list[TableCell]:
         """The difference of each row from `none`; a dash where a seed is not finite."""
         unit, cells = unit_of(column.metric), []
         for row in self.study.rows:
             verdict = self.verdict(column, row, self.none)
             if verdict is None:
-                cells.append(Cell("-"))
+                cells.append(TableCell("-"))
                 continue
             half = verdict.estimate.interval().scaled(unit.scale).half_width
             gain = self.gain(row, column, self.none)
-            cells.append(Cell(*better_or_worse(gain, half, unit.digits, verdict.separated)))
+            cells.append(TableCell(*better_or_worse(gain, half, unit.digits, verdict.separated)))
         return cells
 
 
@@ -169,7 +169,7 @@ def shown_metrics(study: StudyRecords) -> dict[str, list[At]]:
     }
 
 
-def headline(study: StudyRecords) -> list[Column]:
+def headline_columns(study: StudyRecords) -> list[Column]:
     """Returns the columns that compare encodings: the first single number, else the first metric by length.
 
     Exact matches that are 0 everywhere are skipped.
@@ -200,7 +200,11 @@ def tables(study: StudyRecords, name: str) -> list[StudyTable]:
     groups += [[Column(metric, at) for at in ats] for metric, ats in metrics.items() if len(ats) > 1]
     made = []
     for index, columns in enumerate(groups):
-        ends = headline(study) if index == 0 else [c for c in columns if c.at in (study.trained_at, columns[-1].at)]
+        ends = (
+            headline_columns(study)
+            if index == 0
+            else [c for c in columns if c.at in (study.trained_at, columns[-1].at)]
+        )
         compared = [column for column in ends if column in columns]
         metric = words(columns[0].metric)
         title = (name or metric) if index == 0 and singles else f"{name}, {metric}" if name else metric
@@ -240,7 +244,7 @@ def _title(column: Column, text: str, trained: int | None, short: bool) -> str:
     return place if short else f"{what} at {place}"
 
 
-def _costs(study: StudyRecords) -> dict[str, list[Cell]]:
+def _costs(study: StudyRecords) -> dict[str, list[TableCell]]:
     """Returns the costs of rows: learning rate, parameters, median time of a step over seeds, and seeds if they differ."""
     rows = study.rows.values()
     texts = {
@@ -250,7 +254,7 @@ def _costs(study: StudyRecords) -> dict[str, list[Cell]]:
         "seeds": [str(len(row)) for row in rows],
     }
     kept = {name: found for name, found in texts.items() if len(set(found)) > 1 or name == "step (ms)"}
-    return {name: [Cell(text) for text in found] for name, found in kept.items()}
+    return {name: [TableCell(text) for text in found] for name, found in kept.items()}
 
 
 def _distinct(texts: Iterable[str]) -> str:
@@ -263,7 +267,7 @@ def seconds_of_step(row: Sequence[Record]) -> float | None:
     return statistics.median(times) if times else None
 
 
-def to_markdown(table: StudyTable) -> str:
+def table_markdown(table: StudyTable) -> str:
     """Returns GitHub's Markdown of the table alone."""
     rows = [
         (escape_markdown(row), *(f"**{cell.text}**" if cell.bold else cell.text for cell in cells))

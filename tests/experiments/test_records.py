@@ -15,7 +15,7 @@ from study_records import of_metric, record
 from experiments.records import (
     Records,
     append_records,
-    newest,
+    last_written,
     point_text,
     read_records,
     read_study,
@@ -91,7 +91,7 @@ def test_a_row_that_is_run_again_replaces_itself_and_learns_of_later_points(tmp_
     (found,) = read_study(tmp_path)
     assert found.config_hash == "rope"
     assert found.tuned["scores"] == {"0.01": 0.9, "0.1": 0.7}
-    assert newest([*old, new]) == [new]
+    assert last_written([*old, new]) == [new]
     assert with_scores([new], []) == [new]
     assert point_text({"a": 0.001, "b": True}) == "0.001, True"
 
@@ -150,7 +150,7 @@ def test_damaged_records(study, count, tmp_path, warnings):
         kept = read_records(path)
         if len(kept) < len(lines) - 1 and "\n" not in lines[index]:
             raise AssertionError("others were lost")
-        found = Records(newest(kept))
+        found = Records(last_written(kept))
         for name, each in found.studies.items():
             table.tables(each, name)
         figures.styles(found)

@@ -10,7 +10,7 @@ from experiments.atlas.sources import DOCS
 
 
 def test_every_bug_has_a_row_and_a_name_of_its_own():
-    rows = {row["what"] for row in breaks.rows(DOCS).values()}
+    rows = {row["what"] for row in breaks.errata_rows(DOCS).values()}
     assert {texts["row"] for texts in TEXTS.values()} <= rows
     assert len({texts["name"] for texts in TEXTS.values()}) == len(TEXTS)
 
@@ -19,8 +19,8 @@ def test_a_bug_without_a_row_is_refused(tmp_path):
     table = "## Part\n\n| what | who says what | posjax | pinned by |\n| --- | --- | --- | --- |\n| a | b | c | d |\n"
     (tmp_path / "errata.md").write_text(table)
     with pytest.raises(ValueError, match="no row named 'documents of a packed row: the mask'"):
-        breaks.page(tmp_path)
-    assert breaks.rows(tmp_path) == {"a": dict(section="Part", what="a", who="b", posjax="c", pinned="d")}
+        breaks.all_bugs(tmp_path)
+    assert breaks.errata_rows(tmp_path) == {"a": dict(section="Part", what="a", who="b", posjax="c", pinned="d")}
 
 
 def test_documents_see_each_other_without_their_mask_alone():

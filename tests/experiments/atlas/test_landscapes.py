@@ -36,7 +36,7 @@ def test_comparisons_of_patterns_and_compositions(monkeypatch):
     told = []
     found = landscapes.landscapes({}, ["rope() + window(size=9)", "rope, none"], told.append)
     assert told == ["rope() + window(size=9)", "rope, none", "none", "rope", "window", "mhrope"]
-    assert site.parts(told[:2]) == len(site.DATA) + len(told)
+    assert site.number_of_parts(told[:2]) == len(site.DATA) + len(told)
     none, rope, window, both, pattern = found["pictures"]
     apart = np.array(found["apart"])
     assert "8 heads" in found["refused"]["mhrope"]
@@ -72,7 +72,7 @@ def test_a_pattern_shows_the_keys_that_any_of_its_layers_sees(monkeypatch):
 
 def test_a_packed_picture_is_read_back():
     values, seen = np.array([[0.5, -1e9], [3.0, np.nan]]), np.array([[True, True], [True, True]])
-    packed = landscapes.bytes_of(values, seen)
+    packed = landscapes.as_bytes(values, seen)
     cells = np.frombuffer(base64.b64decode(packed["cells"]), np.uint8)
     assert (packed["size"], packed["low"], packed["high"], cells.tolist()) == (2, 0.5, 3.0, [0, 255, 254, 255])
 

@@ -19,9 +19,9 @@ from experiments.report.claims import (
     Source,
     Table,
     above,
-    answer,
+    answer_to,
     below,
-    evaluate,
+    estimate_contrast,
     judge_claims,
     mean,
     within,
@@ -47,14 +47,14 @@ def test_a_contrast_is_welchs_or_paired_and_says_its_cells():
     difference = IMAGES("rope") - IMAGES("none")
     assert str(difference) == "rope - none"
     expected = estimate([(1, [0.8, 0.9, 0.91]), (-1, [0.1, 0.2, 0.3])]).interval()
-    assert evaluate(difference, FOLDERS).interval() == pytest.approx(expected)
+    assert estimate_contrast(difference, FOLDERS).interval() == pytest.approx(expected)
     by_size = {"made": made({"rope": [{28: 0.5, 56: 0.4}, {28: 0.7, 56: 0.6}]})}
-    paired = evaluate(IMAGES("rope", 56) - IMAGES("rope", 28), by_size)
+    paired = estimate_contrast(IMAGES("rope", 56) - IMAGES("rope", 28), by_size)
     assert (paired.value, paired.error) == pytest.approx((-0.1, 0.0), abs=1e-9)
     assert str(mean([IMAGES("rope", 56), IMAGES("rope", 28)])) == "0.5 rope @56 + 0.5 rope @28"
     other = Table("made", "more", "accuracy")
     assert str(mean([table("a") - table("b") for table in (IMAGES, other)])) == "mean over digits, more of a - b"
-    assert evaluate(IMAGES("rope") - other("rope"), FOLDERS) is None
+    assert estimate_contrast(IMAGES("rope") - other("rope"), FOLDERS) is None
 
 
 def claim(name, *expects):
@@ -75,7 +75,7 @@ def test_verdicts():
     assert [each.verdict for each in judged] == [HOLDS, FAILS, UNSETTLED, FAILS, NOT_RUN]
     assert {each.tests for each in judged} == {4}
     alone = judge_claims(asked[:1], FOLDERS)[0]
-    assert alone.p == pytest.approx(evaluate(asked[0].expects[0].contrast, FOLDERS).p())
+    assert alone.p == pytest.approx(estimate_contrast(asked[0].expects[0].contrast, FOLDERS).p())
     assert alone.p < judged[0].p <= 4 * alone.p
     single = {"made": made({"none": [0.1], "rope": [0.9]})}  # a single seed tells nothing
     assert judge_claims(asked[:1], single)[0].verdict == UNSETTLED
@@ -91,14 +91,14 @@ def test_a_tie_is_shown_by_an_interval_within_it_and_not_by_a_wide_one():
 
 
 def test_who_leads_a_question():
-    found = answer(Question("Images", (IMAGES,), "accuracy"), FOLDERS, ())
+    found = answer_to(Question("Images", (IMAGES,), "accuracy"), FOLDERS, ())
     assert (found.leader, found.tied, found.behind) == ("rope", (), ())
     assert found.lead.separated
-    leads = answer(Question("Images", (IMAGES,), "accuracy", reference="rope"), FOLDERS, ())
+    leads = answer_to(Question("Images", (IMAGES,), "accuracy", reference="rope"), FOLDERS, ())
     assert (leads.leader, leads.lead, leads.behind) == ("rope", None, ("alibi", "none"))  # best first
     without = Question("Images", (IMAGES,), "accuracy", reference="rope", others=("alibi",))
-    assert answer(without, FOLDERS, ()).behind == ("none",)
-    assert answer(Question("Images", (IMAGES,), "accuracy", reference="fox"), FOLDERS, ()) is None
+    assert answer_to(without, FOLDERS, ()).behind == ("none",)
+    assert answer_to(Question("Images", (IMAGES,), "accuracy", reference="fox"), FOLDERS, ()) is None
 
 
 KNOWN = studies()

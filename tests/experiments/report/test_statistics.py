@@ -8,14 +8,14 @@ from study_records import made, of_metric
 from experiments.records import StudyRecords
 from experiments.report.statistics import (
     Interval,
-    Term,
+    WeightedCell,
     contrast,
-    difference,
+    difference_of,
     estimate,
     finite_values,
     holm,
     is_whole,
-    judge,
+    judge_family,
     line,
     mean_interval,
     term,
@@ -117,14 +117,14 @@ def test_holm_by_hand():
 def test_a_family_is_judged_as_a_whole():
     near, far = (estimate([(1, [1.0, 2.0, 3.0, x])]) for x in (6.5, 2.0))
     assert far.p() < near.p() < 0.10
-    assert judge({"far": far})["far"].separated
-    found = judge({"far": far, "near": near, "unknown": estimate([(1, [1.0])])})
+    assert judge_family({"far": far})["far"].separated
+    found = judge_family({"far": far, "near": near, "unknown": estimate([(1, [1.0])])})
     assert {name: (verdict.separated, verdict.tests) for name, verdict in found.items()} == {
         "far": (True, 2),
         "near": (False, 2),
         "unknown": (False, 2),
     }
-    assert not judge(dict.fromkeys(range(9), far))[0].separated
+    assert not judge_family(dict.fromkeys(range(9), far))[0].separated
 
 
 @pytest.mark.parametrize(("rows", "low", "high"), [(6, 0.04, 0.10), (15, 0.07, 0.14)])
@@ -135,7 +135,7 @@ def test_how_often_equal_rows_are_told_apart_from_the_best_of_them(rows, low, hi
     for column in columns:
         best = int(column.mean(axis=1).argmax())
         family = {i: estimate([(1, column[best]), (-1, column[i])]) for i in range(rows) if i != best}
-        false += any(verdict.separated for verdict in judge(family).values())
+        false += any(verdict.separated for verdict in judge_family(family).values())
     assert low < false / len(columns) < high
 
 
@@ -146,24 +146,31 @@ def test_the_same_weights_are_pairs_and_others_are_not():
     read_otherwise = of_metric("loss", {"rope, ntk": other}, run="x")[::-1]  # whatever the order of the seeds
     table = StudyRecords("digits", [*one, *apart, *read_otherwise])
     rope = term(table, "rope", "loss", 64)
-    found = difference(term(table, "rope, ntk", "loss", 64), rope)
+    found = difference_of(term(table, "rope, ntk", "loss", 64), rope)
     assert found.p() == pytest.approx(scipy_stats.ttest_rel([1.1, 2.2, 3.1], [1, 2, 3]).pvalue)
-    found = difference(term(table, "alibi", "loss", 64), rope)
+    found = difference_of(term(table, "alibi", "loss", 64), rope)
     assert found.p() == pytest.approx(scipy_stats.ttest_ind([1.1, 2.2, 3.1], [1, 2, 3], equal_var=False).pvalue)
-    found = difference(term(table, "rope", "loss", 128), rope)
+    found = difference_of(term(table, "rope", "loss", 128), rope)
     assert found.p() == pytest.approx(scipy_stats.ttest_rel([1.5, 2.6, 3.4], [1, 2, 3]).pvalue)
 
 
 def test_the_difference_of_two_gains_pairs_the_seeds_of_each():
     one, two = {0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.5, 1: 2.6, 2: 3.4}
     three, four = {0: 1.0, 1: 1.1, 2: 1.3}, {0: 0.9, 1: 1.2, 2: 1.3}
-    found = contrast([Term(1, two, "x"), Term(-1, one, "x"), Term(-1, four, "y"), Term(1, three, "y")])
+    found = contrast(
+        [
+            WeightedCell(1, two, "x"),
+            WeightedCell(-1, one, "x"),
+            WeightedCell(-1, four, "y"),
+            WeightedCell(1, three, "y"),
+        ]
+    )
     expected = scipy_stats.ttest_ind([0.5, 0.6, 0.4], [-0.1, 0.1, 0.0], equal_var=False)
     assert (found.value, found.p()) == (pytest.approx(0.5), pytest.approx(expected.pvalue))
 
 
 def test_cells_that_cannot_be_contrasted_are_named():
-    one, other = Term(1.0, {0: 1.0}, "x", "loss of 'rope'"), Term(-1.0, {5: 1.0}, "x", "loss of 'ntk'")
+    one, other = WeightedCell(1.0, {0: 1.0}, "x", "loss of 'rope'"), WeightedCell(-1.0, {5: 1.0}, "x", "loss of 'ntk'")
     with pytest.raises(ValueError, match="loss of 'rope' and loss of 'ntk' have no seed in common"):
         contrast([one, other])
     with pytest.raises(ValueError, match=r"loss of 'rope' is not finite at seeds \[0\]"):

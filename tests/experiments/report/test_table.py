@@ -4,7 +4,7 @@ import pytest
 from study_records import made, of_metric, record
 
 from experiments.records import StudyRecords
-from experiments.report.table import Column, headline, tables, to_markdown
+from experiments.report.table import Column, headline_columns, table_markdown, tables
 
 DIGITS = {
     "none": [0.905, 0.911, 0.908],
@@ -83,11 +83,11 @@ def test_lengths_become_columns_in_multiples_of_the_trained_one():
 
 def test_the_headline_is_a_single_number_else_the_trained_and_the_longest_length():
     by_length = {"rope": [{32: 2.2, 64: 2.0, 1024: 3.0}]}
-    assert headline(made("loss", by_length, trained_at=64)) == [Column("loss", 64), Column("loss", 1024)]
+    assert headline_columns(made("loss", by_length, trained_at=64)) == [Column("loss", 64), Column("loss", 1024)]
     both = StudyRecords(
         "digits", [record(metrics={"exact match": 0.0, "accuracy": 0.3, "accuracy by length": {8: 0.5, 16: 0.1}})]
     )
-    assert headline(both) == [Column("accuracy")]  # nothing is found as a whole
+    assert headline_columns(both) == [Column("accuracy")]  # nothing is found as a whole
     first, second = tables(both, "Digits")
     assert first.columns[:2] == ("exact match (%)", "accuracy (%)")
     assert second.title == "Digits, accuracy by length"
@@ -118,7 +118,7 @@ def test_one_slow_seed_does_not_move_the_time_of_a_step():
 
 def test_markdown_shows_the_cells_escaped():
     found = table_of("accuracy", {"none": [0.5, 0.51, 0.52], "a|b [red]": [0.9, 0.91, 0.92]})
-    lines = to_markdown(found).splitlines()
+    lines = table_markdown(found).splitlines()
     assert lines[3].startswith("| a\\|b \\[red\\] | **91.00 ± 2.48** | **40.00 ± 2.27 better** |")
 
 
