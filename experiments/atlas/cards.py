@@ -147,17 +147,15 @@ def _measured(card: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 def _studied(results: Results) -> dict[str, list[dict[str, Any]]]:
     """The difference of each encoding from no encoding in trainings, and the time of its steps."""
-    made = matrix(results)
     found: dict[str, list[dict[str, Any]]] = {}
-    for name, columns in made.rows.items():
-        for title in columns:
-            if (gain := made.gain(name, title)) is None:
+    for name, columns in matrix(results).items():
+        for title, (answer, row) in columns.items():
+            if row not in answer.against:
                 continue
-            question = made.answers[title].question
-            sign = ("ahead" if gain[0] > 0 else "behind") if gain[1] else "not settled"
-            half = made.answers[title].against[columns[title]].estimate.interval().half_width * question.unit.scale
+            gain, question = answer.gain(row).interval(), answer.question
+            sign = ("ahead" if gain.mean > 0 else "behind") if answer.against[row].separated else "not settled"
             digits = question.unit.digits - (question.unit.scale == 100)
-            text = f"{gain[0]:+.{digits}f} ± {half:.{digits}f}"
+            text = f"{gain.mean:+.{digits}f} ± {gain.half_width:.{digits}f}"
             found.setdefault(name, []).append({"what": title, "sign": sign, "text": text, **record_of(question)})
         found.setdefault(name, []).extend(_costs(name, results))
     return found

@@ -307,15 +307,15 @@ class Answer(NamedTuple):
     tied: tuple[str, ...]
     against: Mapping[str, Verdict]
 
-    def is_better(self, row: str) -> bool:
-        """Whether a row's mean is better than the reference's."""
-        value = self.against[row].estimate.value
-        return value > 0 if self.question.unit.best is max else value < 0
+    def gain(self, row: str) -> Estimate:
+        """Returns the lead of a row over the reference, in the unit that is shown; a better row leads."""
+        unit = self.question.unit
+        return self.against[row].estimate.scaled(unit.scale if unit.best is max else -unit.scale)
 
     @property
     def behind(self) -> tuple[str, ...]:
         """The rows that are clearly behind the reference."""
-        return tuple(row for row, each in self.against.items() if each.separated and not self.is_better(row))
+        return tuple(row for row, each in self.against.items() if each.separated and self.gain(row).value < 0)
 
 
 def answer_to(question: Question, folders: Folders, judged: Sequence[Judged]) -> Answer | None:

@@ -7,7 +7,7 @@ import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
@@ -175,9 +175,9 @@ def _answer(found: Answer) -> str:
 
 def lead_text(found: Answer) -> str:
     """Returns the leader's gain on the reference: ``0.31 ± 0.02 nats better``."""
-    unit, interval = found.question.unit, found.lead.estimate.interval().scaled(found.question.unit.scale)
+    unit, lead = found.question.unit, found.gain(found.leader).interval()
     digits = unit.digits - (unit.scale == 100)
-    return f"{abs(interval.mean):.{digits}f} ± {interval.half_width:.{digits}f} {unit.of_differences} better"
+    return f"{lead.mean:.{digits}f} ± {lead.half_width:.{digits}f} {unit.of_differences} better"
 
 
 def _codes(rows: Sequence[str]) -> str:
@@ -190,41 +190,20 @@ def packed_specs(cards: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     return list(measured), [spec for spec, cell in measured.items() if cell["verdict"] == "fail"]
 
 
-class Matrix(NamedTuple):
-    """Answers to the questions that have a column, and the name of each encoding's row there.
+def matrix(results: Results) -> dict[str, dict[str, tuple[Answer, str]]]:
+    """Returns {encoding: {column: (answer, row)}} of encodings that were trained in several columns, by family.
 
-    Attributes:
-      rows: {encoding: {column: row}}.
+    Columns are of questions. The first row of an encoding stands for it.
     """
-
-    answers: Mapping[str, Answer]
-    rows: Mapping[str, Mapping[str, str]]
-
-    def gain(self, encoding: str, column: str) -> tuple[float, bool] | None:
-        """Returns (gain on no encoding, in the shown unit; whether it is significant); None if not measured."""
-        found, row = self.answers[column], self.rows[encoding].get(column)
-        if row is None or row not in found.against:
-            return None
-        verdict, unit = found.against[row], found.question.unit
-        sign = 1 if unit.best is max else -1
-        return sign * unit.scale * verdict.estimate.value, verdict.separated
-
-
-def matrix(results: Results) -> Matrix:
-    """Returns the encodings that were trained in several columns, by family."""
-    columns = {each.question.column: each for each in results.answers if each.question.column}
-    rows: dict[str, dict[str, str]] = {}
-    for title, found in columns.items():
-        for record in results.folders[found.question.folder]:
-            if record.study == found.question.tables[0].study and record.base == record.row:
-                name = name_of(record.encoding)
-                kept = rows.setdefault(name, {})
-                # Prefer a row that sees the grid to a row that sees its raster.
-                if title not in kept or not record.encoding.startswith("raster"):
-                    kept.setdefault(title, record.row)
-    several = {name: kept for name, kept in rows.items() if len(kept) > 1 and name != "none"}
+    rows: dict[str, dict[str, tuple[Answer, str]]] = {}
+    for found in results.answers:
+        question = found.question
+        for record in results.folders[question.folder] if question.column else ():
+            if record.study == question.tables[0].study and record.base == record.row:
+                rows.setdefault(name_of(record.encoding), {}).setdefault(question.column, (found, record.row))
     order = list(FAMILIES)
-    return Matrix(columns, dict(sorted(several.items(), key=lambda item: order.index(family_of(item[0])))))
+    names = [name for name, columns in rows.items() if len(columns) > 1 and name != "none"]
+    return {name: rows[name] for name in sorted(names, key=lambda name: order.index(family_of(name)))}
 
 
 def name_of(spec: str) -> str:
@@ -240,30 +219,32 @@ _COLOURS = LinearSegmentedColormap.from_list("worse and better", ("#d9822b", "#f
 def figure(results: Results) -> Figure | None:
     """Draws the matrix as a heat map: blue is better than no encoding, orange worse, white not settled."""
     made = matrix(results)
-    if not made.rows or not made.answers:
+    titles = list(dict.fromkeys(each.question.column for each in results.answers if each.question.column))
+    if not made:
         return None
-    titles, names = list(made.answers), list(made.rows)
+    names = list(made)
     shade = np.zeros((len(names), len(titles)))
     drawn = Figure(figsize=(figures.WIDTH, 1.9 + 0.23 * len(names)), layout="constrained")
     axes = drawn.add_subplot()
     for x, title in enumerate(titles):
-        found = {name: gain for name in names if (gain := made.gain(name, title))}
-        most = max((abs(gain) for gain, _ in found.values()), default=1.0) or 1.0
-        digits = 1 if made.answers[title].question.unit.scale == 100 else 2
-        for y, name in enumerate(names):
-            gain, clear = found.get(name, (None, False))
+        cells = {y: made[name][title] for y, name in enumerate(names) if title in made[name]}
+        gains = {y: found.gain(row).value for y, (found, row) in cells.items() if row in found.against}
+        most = max(map(abs, gains.values()), default=1.0) or 1.0
+        for y, gain in gains.items():
+            found, row = cells[y]
+            clear, digits = found.against[row].separated, 1 if found.question.unit.scale == 100 else 2
             shade[y, x] = gain / most if clear else 0.0
-            text = "" if gain is None else f"{gain:+.{digits}f}" if clear else "≈"
+            text = f"{gain:+.{digits}f}" if clear else "≈"
             color = "white" if abs(shade[y, x]) > 0.75 else "black"
             axes.text(x, y, text, ha="center", va="center", fontsize=figures.SMALL - 1, color=color)
     axes.imshow(shade, cmap=_COLOURS, vmin=-1, vmax=1, aspect="auto")
     axes.set_xticks(range(len(titles)), titles, rotation=90, fontsize=figures.SMALL)
     axes.xaxis.tick_top()
-    axes.set_yticks(
-        range(len(names)), [f"{FAMILIES[family_of(name)].glyph} {name}" for name in names], fontsize=figures.SMALL
-    )
-    for tick, name in zip(axes.get_yticklabels(), names, strict=True):
-        tick.set_color(FAMILIES[family_of(name)].color)
+    looks = [FAMILIES[family_of(name)] for name in names]
+    labels = [f"{look.glyph} {name}" for look, name in zip(looks, names, strict=True)]
+    axes.set_yticks(range(len(names)), labels, fontsize=figures.SMALL)
+    for tick, look in zip(axes.get_yticklabels(), looks, strict=True):
+        tick.set_color(look.color)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     return drawn
