@@ -304,7 +304,7 @@ the last batch counts twice | posjax/data/pipelines.py | data/test_data_images.p
 - np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1)) for
 + np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1), mode="edge") for
 
-a p-value of one side | experiments/report/statistics.py | experiments/report/test_statistics.py -k p_values_equal_scipy
+a p-value of one side | experiments/report/statistics.py | experiments/report/test_statistics.py -k equal_scipy
 - return float(2 * stdtr(
 + return float(stdtr(
 

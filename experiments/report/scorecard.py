@@ -87,7 +87,7 @@ def rewrite_scorecard(directory: pathlib.Path) -> list[pathlib.Path]:
     """Writes the page of a folder's scorecard.json.
 
     Raises:
-      ValueError: that is no scorecard of ours.
+      ValueError: the file is not a scorecard of the current form.
     """
     try:
         saved = json.loads((directory / "scorecard.json").read_text())

@@ -26,61 +26,30 @@ def difference_interval(a, b):
     return estimate([(1, a), (-1, b)]).interval()
 
 
-def test_mean_interval_of_one_to_five_by_hand():
+def test_intervals_by_hand():
     # mean 3, variance 2.5, t(4, 97.5 %) = 2.776445: half-width 2.776445 * sqrt(2.5 / 5) = 1.963243.
-    interval = mean_interval([1, 2, 3, 4, 5])
-    assert interval.mean == 3
-    assert interval.half_width == pytest.approx(1.963243, abs=1e-6)
-
-
-def test_two_values_use_one_degree_of_freedom():
+    assert mean_interval([1, 2, 3, 4, 5]) == pytest.approx((3, 1.963243), abs=1e-6)
     # t(1, 97.5 %) = 12.7062, variance 0.5: 12.7062 * sqrt(0.5 / 2) = 6.3531.
     assert mean_interval([1, 2]).half_width == pytest.approx(6.3531, abs=1e-4)
-
-
-def test_mean_interval_equals_scipy():
-    values = np.random.default_rng(0).normal(0.97, 0.004, 5)
-    low, high = scipy_stats.t.interval(0.95, 4, values.mean(), scipy_stats.sem(values))
-    assert mean_interval(values) == pytest.approx(((low + high) / 2, (high - low) / 2), rel=1e-12)
-
-
-def test_one_value_has_no_half_width():
-    interval = mean_interval([0.97])
-    assert math.isnan(interval.half_width)
-    assert str(interval) == "0.970 ± -"
-
-
-def test_equal_values_have_exactly_zero_width():
+    # A constant sample leaves the freedom of the other one.
+    assert difference_interval([1, 2, 3, 4, 5], [1, 1, 1]).half_width == pytest.approx(1.963243, abs=1e-6)
+    # Equal values have exactly zero width, and a single one has none.
     assert mean_interval([0.1, 0.1, 0.1]) == Interval(0.1, 0.0)
     assert difference_interval([0.3] * 3, [0.1] * 2) == Interval(pytest.approx(0.2), 0.0)
     assert math.isnan(difference_interval([0.3] * 3, [0.1]).half_width)
+    assert str(mean_interval([0.97])) == "0.970 ± -"
 
 
 @pytest.mark.parametrize(("n_a", "n_b", "scale"), [(5, 5, 1.0), (3, 7, 10.0), (2, 5, 0.01)])
-def test_difference_interval_equals_scipy_welch(n_a, n_b, scale):
-    rng = np.random.default_rng(n_a)
-    a, b = rng.normal(2.1, 0.02, n_a), rng.normal(2.3, 0.02 * scale, n_b)
-    expected = scipy_stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
-    middle, half_width = (expected.low + expected.high) / 2, (expected.high - expected.low) / 2
-    assert difference_interval(a, b) == pytest.approx((middle, half_width), rel=1e-9)
-
-
-def test_difference_with_one_constant_sample_has_the_freedom_of_the_other():
-    assert difference_interval([1, 2, 3, 4, 5], [1, 1, 1]).half_width == pytest.approx(1.963243, abs=1e-6)
-
-
-@pytest.mark.parametrize("values", [[], [1.0, math.nan], [math.inf]])
-def test_what_is_not_finite_raises(values):
-    with pytest.raises(ValueError, match=r"at least one value|must be finite"):
-        mean_interval(values)
-
-
-@pytest.mark.parametrize(("n_a", "n_b", "scale"), [(5, 5, 1.0), (3, 7, 10.0), (2, 5, 0.01)])
-def test_p_values_equal_scipy(n_a, n_b, scale):
+def test_intervals_and_p_values_equal_scipy(n_a, n_b, scale):
     rng = np.random.default_rng(n_b)
     a, b = rng.normal(2.1, 0.02, n_a), rng.normal(2.12, 0.02 * scale, n_b)
-    welch = estimate([(1, a), (-1, b)])
-    assert welch.p() == pytest.approx(scipy_stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-12)
+    low, high = scipy_stats.t.interval(0.95, n_a - 1, a.mean(), scipy_stats.sem(a))
+    assert mean_interval(a) == pytest.approx(((low + high) / 2, (high - low) / 2), rel=1e-9)
+    expected = scipy_stats.ttest_ind(a, b, equal_var=False)
+    low, high = expected.confidence_interval(0.95)
+    assert difference_interval(a, b) == pytest.approx(((low + high) / 2, (high - low) / 2), rel=1e-9)
+    assert estimate([(1, a), (-1, b)]).p() == pytest.approx(expected.pvalue, rel=1e-12)
     assert estimate([(1, a)]).p(2.2) == pytest.approx(scipy_stats.ttest_1samp(a, 2.2).pvalue, rel=1e-12)
     pairs = a[:n_b] - b[:n_a]
     assert estimate([(1, pairs)]).p() == pytest.approx(scipy_stats.ttest_rel(a[:n_b], b[:n_a]).pvalue, rel=1e-12)
@@ -88,6 +57,12 @@ def test_p_values_equal_scipy(n_a, n_b, scale):
         scipy_stats.ttest_1samp(a, bound, alternative=side).pvalue for bound, side in ((3, "less"), (-3, "greater"))
     )
     assert estimate([(1, a)]).p_within(3) == pytest.approx(max(high, low), rel=1e-12)
+
+
+@pytest.mark.parametrize("values", [[], [1.0, math.nan], [math.inf]])
+def test_what_is_not_finite_raises(values):
+    with pytest.raises(ValueError, match=r"at least one value|must be finite"):
+        mean_interval(values)
 
 
 def test_four_samples_by_hand():
@@ -155,16 +130,8 @@ def test_the_same_weights_are_pairs_and_others_are_not():
 
 
 def test_the_difference_of_two_gains_pairs_the_seeds_of_each():
-    one, two = {0: 1.0, 1: 2.0, 2: 3.0}, {0: 1.5, 1: 2.6, 2: 3.4}
-    three, four = {0: 1.0, 1: 1.1, 2: 1.3}, {0: 0.9, 1: 1.2, 2: 1.3}
-    found = contrast(
-        [
-            WeightedCell(1, two, "x"),
-            WeightedCell(-1, one, "x"),
-            WeightedCell(-1, four, "y"),
-            WeightedCell(1, three, "y"),
-        ]
-    )
+    gains = [(1, "x", (1.5, 2.6, 3.4)), (-1, "x", (1, 2, 3)), (-1, "y", (0.9, 1.2, 1.3)), (1, "y", (1, 1.1, 1.3))]
+    found = contrast([WeightedCell(weight, dict(enumerate(values)), run) for weight, run, values in gains])
     expected = scipy_stats.ttest_ind([0.5, 0.6, 0.4], [-0.1, 0.1, 0.0], equal_var=False)
     assert (found.value, found.p()) == (pytest.approx(0.5), pytest.approx(expected.pvalue))
 
