@@ -10,7 +10,6 @@ The facts come from the classes and their docstrings. Errors are one line and ex
 
 import pathlib
 import sys
-from collections.abc import Sequence
 
 from experiments import cli
 
@@ -40,12 +39,12 @@ def page() -> str:
     """Returns the text of docs/catalogue.md."""
     from posjax.describe.catalogue import catalogue, to_markdown, values
 
-    library = [row for row in catalogue() if _of_library(row.cls)]
-    return to_markdown(library, [cls for cls in values() if _of_library(cls)])
+    def of_library(cls: type) -> bool:
+        return cls.__module__.startswith("posjax.")
 
-
-def _of_library(cls: type) -> bool:
-    return cls.__module__.startswith("posjax.")
+    return to_markdown(
+        [row for row in catalogue() if of_library(row.cls)], [cls for cls in values() if of_library(cls)]
+    )
 
 
 def _show(family: str | None) -> None:
@@ -67,11 +66,8 @@ def _show(family: str | None) -> None:
             console.print(to_rich(name, members, console.width))
         if members := [cls for cls in kinds if defining_module(cls) == name]:
             console.print(values_to_rich(name, members))
-    console.print(summing_up([row for row in rows if row.family in chosen], _in(kinds, chosen, defining_module)))
-
-
-def _in(kinds: Sequence[type], chosen: Sequence[str], defining_module) -> list[type]:
-    return [cls for cls in kinds if defining_module(cls) in chosen]
+    shown = [row for row in rows if row.family in chosen], [cls for cls in kinds if defining_module(cls) in chosen]
+    console.print(summing_up(*shown))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The records of studies: a line of results.jsonl for each seed of a row, and all of them as one long table.
+"""The records of studies: a line of results.jsonl for each seed of a row, and the table of a study that they make.
 
     {"study": "addition", "row": "alibi", "encoding": "alibi()", "seed": 0, "run": "0d62921d7669", ...,
      "metrics": {"accuracy": 0.53, "accuracy by length": {"8": 0.98, "16": 0.08}}}
@@ -10,8 +10,9 @@ points at which learning rates and other fields are tuned are records too, in tu
 import dataclasses
 import math
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -106,7 +107,10 @@ class Record:
             raise ValueError(f"the record of {fields.get('study')!r}, row {fields.get('row')!r}, lacks {missing}")
         if unknown := sorted(fields.keys() - _KINDS.keys()):
             raise ValueError(f"the record of {fields['study']!r}, row {fields['row']!r}, has unknown fields {unknown}")
-        metrics = {name: _read(value) for name, value in fields["metrics"].items()}
+        metrics = {
+            name: {_at(text): number for text, number in value.items()} if isinstance(value, Mapping) else value
+            for name, value in fields["metrics"].items()
+        }
         documents = tuple(fields.get("documents", ()))
         return cls(**{**fields, "metrics": metrics, "documents": documents})
 
@@ -133,10 +137,6 @@ _KINDS = {
     "metrics": each_of(maybe(either(NUMBER, each_of(maybe(NUMBER))))),
 }
 _REQUIRED = [field.name for field in dataclasses.fields(Record) if field.default is dataclasses.MISSING]
-
-
-def _read(value: Any) -> Any:
-    return {_at(text): number for text, number in value.items()} if isinstance(value, Mapping) else value
 
 
 def _at(text: str) -> At:
@@ -183,7 +183,7 @@ def append_records(path: pathlib.Path, records: Iterable[Record]) -> None:
     append_jsonl(path, [record.fields() for record in records])
 
 
-def newest(records: Iterable[Record]) -> list[Record]:
+def last_written(records: Iterable[Record]) -> list[Record]:
     """Returns the records that were written last for each row: a repeated row replaces itself. Rows keep their order."""
     rows: dict[tuple[str, str], dict[int, Record]] = {}
     for each in records:
@@ -197,23 +197,23 @@ def newest(records: Iterable[Record]) -> list[Record]:
 def read_study(directory: pathlib.Path) -> "Records":
     """Reads the newest records of a study's folder, with the scores of all tuning points so far."""
     points = read_records(directory / TUNING)
-    return Records(with_scores(newest(read_records(directory / RESULTS)), points))
+    return Records(with_scores(last_written(read_records(directory / RESULTS)), points))
 
 
 def with_scores(records: Iterable[Record], points: Iterable[Record]) -> list[Record]:
     """Adds the scores of tuning points to the `tuned` of records: values may be added after the rows have run."""
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for each in points:
+        score = next(iter(each.metrics.values()))
         scores = found.setdefault((each.study, each.base), {})
-        scores.setdefault(point_text(each.point or {}), []).append(_number(next(iter(each.metrics.values()))))
+        scores.setdefault(point_text(each.point or {}), []).append(math.nan if score is None else score)
     made = []
     for record in records:
         scores = found.get((record.study, record.base))
         if record.tuned and scores:
             means = record.tuned["scores"] | {text: finite(np.mean(each)) for text, each in scores.items()}
-            record = dataclasses.replace(
-                record, tuned=record.tuned | {"scores": dict(sorted(means.items(), key=_order))}
-            )
+            tuned = record.tuned | {"scores": dict(sorted(means.items(), key=_order))}
+            record = dataclasses.replace(record, tuned=tuned)
         made.append(record)
     return made
 
@@ -230,47 +230,87 @@ def _order(item: tuple[str, Any]) -> tuple:
         return 1, item[0]
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
-
-
 def finite(value: float) -> float | None:
     """Returns the number, or None if it is nan or infinite."""
     return float(value) if np.isfinite(value) else None
 
 
-class Value(NamedTuple):
-    """A line of the long table; `value` is None if it is not finite."""
+class StudyRecords:
+    """The records of one study; rows and metrics keep the order of the records.
 
-    study: str
-    row: str
-    seed: int
-    metric: str
-    at: At
-    value: float | None
-
-
-class Records(Sequence[Record]):
-    """All records of a study, or of several, as one long table; studies and rows keep the order of the records.
+    Attributes:
+      name: the study.
+      rows: {row: its records}.
+      metrics: {metric: ascending places of all rows}; [None] for a single number.
 
     Raises:
       ValueError: a row names two encodings, or has a seed twice.
     """
 
-    def __init__(self, records: Iterable[Record]):
-        self._records = tuple(records)
-        self._rows: dict[tuple[str, str], list[Record]] = {}
-        self._cells: dict[tuple[str, str, str, At], dict[int, float | None]] = {}
-        for record in self._records:
-            row = self._rows.setdefault((record.study, record.row), [])
-            where = f"row {record.row!r} of {record.study!r}"
+    def __init__(self, name: str, records: Iterable[Record]):
+        self.name = name
+        self.rows: dict[str, list[Record]] = {}
+        self._cells: dict[tuple[str, At], dict[str, dict[int, float | None]]] = {}
+        for record in records:
+            row = self.rows.setdefault(record.row, [])
+            where = f"row {record.row!r} of {name!r}"
             if row and row[0].encoding != record.encoding:
                 raise ValueError(f"{where} names two encodings, {row[0].encoding!r} and {record.encoding!r}")
             if any(other.seed == record.seed for other in row):
                 raise ValueError(f"{where} has seed {record.seed} twice: keep one record per seed")
             row.append(record)
-        for value in self.long():
-            self._cells.setdefault((value.study, value.row, value.metric, value.at), {})[value.seed] = value.value
+            for metric, found in record.metrics.items():
+                for at, value in found.items() if isinstance(found, Mapping) else ((None, found),):
+                    self._cells.setdefault((metric, at), {}).setdefault(record.row, {})[record.seed] = value
+        metrics: dict[str, list[At]] = {}
+        for metric, at in self._cells:
+            metrics.setdefault(metric, []).append(at)
+        self.metrics = {metric: sorted(ats, key=_place) for metric, ats in metrics.items()}
+
+    def values(self, row: str, metric: str, at: At = None) -> dict[int, float | None]:
+        """Returns {seed: value} of a cell; empty if it was not measured."""
+        return self._cells.get((metric, at), {}).get(row, {})
+
+    def cells(self) -> list[dict[int, float | None]]:
+        """Returns {seed: value} of all cells."""
+        return [cell for rows in self._cells.values() for cell in rows.values()]
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for row in self.rows.values() for record in row]
+
+    @property
+    def unit(self) -> str:
+        """The unit of lengths and resolutions."""
+        return self.records[0].unit
+
+    @property
+    def trained_at(self) -> int | None:
+        """The length or resolution at which most rows were trained, shown as 1×; None if no metric is by length."""
+        sizes = [record.trained_at for record in self.records if record.trained_at]
+        return statistics.mode(sizes) if sizes else None
+
+    def is_none(self, row: str) -> bool:
+        """Whether a row is the reference without positions."""
+        return row == "none" or self.rows[row][0].encoding in ("none", "none()")
+
+
+class Records(Sequence[Record]):
+    """All records of a folder of results, in their order.
+
+    Attributes:
+      studies: {name: records of the study}.
+
+    Raises:
+      ValueError: the records of a study make no table; see `StudyRecords`.
+    """
+
+    def __init__(self, records: Iterable[Record]):
+        self._records = tuple(records)
+        studies: dict[str, list[Record]] = {}
+        for record in self._records:
+            studies.setdefault(record.study, []).append(record)
+        self.studies = {name: StudyRecords(name, found) for name, found in studies.items()}
 
     def __len__(self) -> int:
         return len(self._records)
@@ -278,42 +318,10 @@ class Records(Sequence[Record]):
     def __getitem__(self, index):
         return self._records[index]
 
-    def long(self) -> Iterator[Value]:
-        """Yields the long table, line by line."""
-        for record in self._records:
-            for metric, found in record.metrics.items():
-                for at, value in found.items() if isinstance(found, Mapping) else ((None, found),):
-                    yield Value(record.study, record.row, record.seed, metric, at, value)
-
     @property
-    def studies(self) -> list[str]:
-        return list(dict.fromkeys(study for study, _ in self._rows))
-
-    def rows(self, study: str) -> list[str]:
-        """Returns the rows of a study."""
-        return [row for of, row in self._rows if of == study]
-
-    def of(self, study: str, row: str | None = None) -> list[Record]:
-        """The records of a study, or of one of its rows; an empty list for an unknown one."""
-        if row is not None:
-            return list(self._rows.get((study, row), ()))
-        return [record for (of, _), records in self._rows.items() if of == study for record in records]
-
-    def select(self, study: str) -> "Records":
-        """Returns the table of one study."""
-        return Records(self.of(study))
-
-    def values(self, study: str, row: str, metric: str, at: At = None) -> dict[int, float | None]:
-        """Returns {seed: value} of a cell; empty if it was not measured."""
-        return self._cells.get((study, row, metric, at), {})
-
-    def metrics(self, study: str) -> dict[str, list[At]]:
-        """Returns {metric: ascending places of all rows} in the order of the records; [None] for a single number."""
-        found: dict[str, dict[At, None]] = {}
-        for of, _, metric, at in self._cells:
-            if of == study:
-                found.setdefault(metric, {})[at] = None
-        return {metric: sorted(ats, key=_place) for metric, ats in found.items()}
+    def rows(self) -> list[list[Record]]:
+        """The records of each row of all studies."""
+        return [row for study in self.studies.values() for row in study.rows.values()]
 
 
 def _place(at: At) -> tuple:

@@ -17,7 +17,6 @@ import pathlib
 import sys
 import time
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from experiments import cli, tune_allocator
@@ -25,12 +24,12 @@ from experiments import cli, tune_allocator
 OUT = cli.RUNS / "scorecard"
 
 
-class Row(NamedTuple):
+class Measurable(NamedTuple):
     """The spec to measure under a label."""
 
     spec: str
-    family: str = ""
-    given: Mapping[str, Any] = MappingProxyType({})  # params, dims and length of training
+    family: str
+    arguments: Mapping[str, Any]  # of `scorecard`: params, dims and length of training
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -47,7 +46,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--length", type=int, default=256, help="tokens that count as seen (default: 256)")
     parser.add_argument("--seed", type=int, default=0, help="seed of parameters and contents (default: 0)")
     args = parser.parse_args(argv)
-    given = sys.argv[1:] if argv is None else argv
 
     def work() -> None:
         from posjax.environment import describe
@@ -58,7 +56,8 @@ def main(argv: list[str] | None = None) -> int:
         kept, before = _kept(args.out, rows, args) if args.missing else ({}, {})
         new = _cards({label: row for label, row in rows.items() if label not in kept}, args.seed)
         about = {"seed": args.seed, "length": args.length, "seconds": round(time.monotonic() - began)}
-        about |= {"command": cli.command_line("scorecard", given), **describe(), "allocator": tune_allocator()}
+        command = cli.command_line("scorecard", sys.argv[1:] if argv is None else argv)
+        about |= {"command": command, **describe(), "allocator": tune_allocator()}
         if before:
             added = {"commit": about["commit"], "seconds": about["seconds"], "labels": list(new)}
             about = before | {"added": [*before.get("added", []), *([added] if new else [])]}
@@ -67,9 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     return cli.answer(work, args.imports, traceback=args.traceback)
 
 
-def _kept(
-    out: pathlib.Path, rows: Mapping[str, Row], args: argparse.Namespace
-) -> tuple[dict[str, Any], dict[str, Any]]:
+def _kept(out: pathlib.Path, rows: Mapping[str, Measurable], args: argparse.Namespace) -> tuple[dict[str, Any], dict]:
     """The cards in a folder that belong to these rows, and the text on how they were made; empty if there are none."""
     if not (out / "scorecard.json").exists():
         return {}, {}
@@ -78,12 +75,11 @@ def _kept(
         if found["about"][name] != getattr(args, name):
             was = f"{out} was measured with --{name}={found['about'][name]}, not {getattr(args, name)}"
             raise ValueError(f"--missing: {was}: give that, or another --out")
-    return {label: card for label, card in found["cards"].items() if label in rows and "error" not in card}, found[
-        "about"
-    ]
+    kept = {label: card for label, card in found["cards"].items() if label in rows and "error" not in card}
+    return kept, found["about"]
 
 
-def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
+def _rows(args: argparse.Namespace) -> tuple[dict[str, Measurable], tuple[str, ...]]:
     """The specs to measure by label, and the notes of the page."""
     from posjax.describe.scorecard.specs import every_spec
     from posjax.spec import parse
@@ -98,14 +94,14 @@ def _rows(args: argparse.Namespace) -> tuple[dict[str, Row], tuple[str, ...]]:
     families = {str(parse(spec)): family for spec, family in specs.items()}
     if args.spec:
         chosen = [str(parse(spec)) for spec in args.spec]
-        return {spec: Row(spec, families.get(spec, "others"), {"length": args.length}) for spec in chosen}, ()
+        return {spec: Measurable(spec, families.get(spec, "others"), {"length": args.length}) for spec in chosen}, ()
     notes = ("As initialised. Position maps are measured with what stands right of >>, frequency scalings in rope.",)
     if unknown:
         notes += (f"Left out, for want of arguments: {', '.join(unknown)}.",)
-    return {spec: Row(spec, family, {"length": args.length}) for spec, family in families.items()}, notes
+    return {spec: Measurable(spec, family, {"length": args.length}) for spec, family in families.items()}, notes
 
 
-def _trained(workdir: pathlib.Path) -> dict[str, Row]:
+def _trained(workdir: pathlib.Path) -> dict[str, Measurable]:
     """Returns the encodings of a training run or an ablation's row, from the newest checkpoint of its first seed."""
     from posjax.encoding import Dims
     from posjax.spec import parse_layers
@@ -115,28 +111,20 @@ def _trained(workdir: pathlib.Path) -> dict[str, Row]:
     config, pattern, model = run.config, parse_layers(run.config.model.encoding), run.model
     trunk = run.of(0).get("trunk", {})
     learned = {name: params for name, params in trunk.items() if name.split("_")[0] == "encoding"} or {"encoding": ()}
-    dims = Dims(
-        model.block.width,
-        model.block.num_heads,
-        model.block.width // model.block.num_heads,
-        getattr(model, "length", None),
-    )
+    block = model.block
+    dims = Dims(block.width, block.num_heads, block.width // block.num_heads, getattr(model, "length", None))
     if hasattr(model, "patches"):
         dims = dims._replace(grid=model.patches(*model.image_size), prefix=model.num_prefix)
     given = {"dims": dims, "length": config.data.length if dims.grid is None else 0}
-    hosted = {
-        name: pattern[int("0" + name.removeprefix("encoding_").removeprefix("encoding")) % len(pattern)]
-        for name in learned
-    }
-    return {
-        str(hosted[name]) + name.removeprefix("encoding").replace("_", " @layer "): Row(
-            str(hosted[name]), "", given | {"params": params}
-        )
-        for name, params in learned.items()
-    }
+    rows = {}
+    for name, params in learned.items():
+        layer = name.removeprefix("encoding")  # "_3" of one layer, "" of the only encoding
+        spec = str(pattern[int("0" + layer.removeprefix("_")) % len(pattern)])
+        rows[spec + layer.replace("_", " @layer ")] = Measurable(spec, "", given | {"params": params})
+    return rows
 
 
-def _cards(rows: dict[str, Row], seed: int) -> dict[str, dict[str, Any]]:
+def _cards(rows: dict[str, Measurable], seed: int) -> dict[str, dict[str, Any]]:
     """Measures a card for each label; an encoding that cannot be measured has {"error": reason}."""
     from experiments.studies.running import bar, caption
     from posjax.describe.scorecard.card import scorecard
@@ -148,7 +136,7 @@ def _cards(rows: dict[str, Row], seed: int) -> dict[str, dict[str, Any]]:
             caption(progress, label[:40])
             began = time.monotonic()
             try:
-                card = scorecard(parse(row.spec), seed=seed, **row.given)
+                card = scorecard(parse(row.spec), seed=seed, **row.arguments)
             except ValueError as error:
                 card = {"encoding": row.spec, "error": " ".join(str(error).split())}
             cards[label] = {"family": row.family, **card, "seconds": round(time.monotonic() - began, 1)}
@@ -158,8 +146,9 @@ def _cards(rows: dict[str, Row], seed: int) -> dict[str, dict[str, Any]]:
 
 def _write(out: pathlib.Path, cards, about: dict[str, Any], notes: tuple[str, ...]) -> None:
     from rich.console import Console
+    from rich.markdown import Markdown
 
-    from experiments.report.scorecard import to_rich, write_pages
+    from experiments.report.scorecard import GROUPS, group_table, write_scorecard
     from posjax.files import replace_file
     from posjax.jsonl import strict
 
@@ -167,8 +156,8 @@ def _write(out: pathlib.Path, cards, about: dict[str, Any], notes: tuple[str, ..
         if "error" in card:
             print(f"{label} could not be measured: {card['error']}", file=sys.stderr)
     console = Console(width=None if sys.stdout.isatty() else 140)
-    for view in to_rich(cards):
-        console.print(view)
+    for group, names in GROUPS.items():
+        console.print(Markdown(f"**{group}**\n\n{group_table(cards, names)}"))
     made = f"seed {about['seed']}, {about['length']} tokens, {about['seconds']} s on {about['device']}"
     notes += (f"Made by {about['command']}: {made} with {about['cpus']} CPUs, jax {about['jax']}.",)
     for later in about.get("added", ()):
@@ -176,7 +165,7 @@ def _write(out: pathlib.Path, cards, about: dict[str, Any], notes: tuple[str, ..
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(strict({"about": about, "cards": cards, "notes": notes}), indent=1, allow_nan=False)
     replace_file(out / "scorecard.json", text.encode() + b"\n")
-    print("\n".join(map(str, [out / "scorecard.json", *write_pages(cards, out, notes)])))
+    print("\n".join(map(str, [out / "scorecard.json", *write_scorecard(cards, out, notes)])))
 
 
 if __name__ == "__main__":

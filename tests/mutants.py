@@ -297,14 +297,14 @@ the nucleus leaves out what fills it | posjax/models/generate.py | models/test_g
 + before = jnp.cumsum(share, axis=-1)
 
 a quantile of one side | experiments/report/statistics.py | experiments/report/test_statistics.py -k by_hand
-- stdtrit(self.freedom, (1 + confidence) / 2)
-+ stdtrit(self.freedom, confidence)
+- stdtrit(self.freedom, 1 - LEVEL / 2)
++ stdtrit(self.freedom, 1 - LEVEL)
 
 the last batch counts twice | posjax/data/pipelines.py | data/test_data_images.py -k weight_zero
 - np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1)) for
 + np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1), mode="edge") for
 
-a p-value of one side | experiments/report/statistics.py | experiments/report/test_statistics.py -k p_values_equal_scipy
+a p-value of one side | experiments/report/statistics.py | experiments/report/test_statistics.py -k equal_scipy
 - return float(2 * stdtr(
 + return float(stdtr(
 

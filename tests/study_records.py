@@ -1,6 +1,6 @@
 """Made-up records of studies, for tests of pages and figures."""
 
-from experiments.records import Record, Records
+from experiments.records import Record, StudyRecords
 
 
 def record(row="rope", seed=0, metrics=None, **fields):
@@ -36,5 +36,5 @@ def of_metric(metric, values, **fields):
 
 
 def made(metric, values, **fields):
-    """The table of `of_metric`."""
-    return Records(of_metric(metric, values, **fields))
+    """The table of `of_metric`, of one study."""
+    return StudyRecords("digits", of_metric(metric, values, **fields))

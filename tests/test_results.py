@@ -6,10 +6,9 @@ import re
 
 import pytest
 
-from experiments.records import read_study
+from experiments.records import TUNING, read_records, read_study
 from experiments.report import overview, page
 from experiments.report.overview import read_results
-from experiments.report.table import trained_at
 
 REPO = pathlib.Path(__file__).parents[1]
 RESULTS = REPO / "results"
@@ -38,7 +37,8 @@ def test_the_page_of_a_study_is_current(name, results, tmp_path):
     for file in ("tuning.jsonl",):
         if (RESULTS / name / file).exists():
             (tmp_path / file).write_bytes((RESULTS / name / file).read_bytes())
-    text = page.text_of(study.config, read_study(RESULTS / name), tmp_path, study.command)
+    points = read_records(RESULTS / name / TUNING)
+    text = page.make_page(study.config, read_study(RESULTS / name), study.command, points).markdown
     assert (RESULTS / name / page.NAME).read_text() == text, MEND
 
 
@@ -87,9 +87,8 @@ def test_records_that_make_no_table_are_a_clear_error(tmp_path):
 def facts(results):
     """Numbers of README.md, each with the text that it must be."""
     records = results.folders["quickstart"]
-    text = records.of("pydoc_decoder")
-    rows = records.rows("pydoc_decoder")
-    lengths = records.metrics("pydoc_decoder")["loss"]
+    decoder = records.studies["pydoc_decoder"]
+    text, rows, lengths = decoder.records, decoder.rows, decoder.metrics["loss"]
     minutes = sum({(r.study, r.row): r.wall_time for r in records}.values()) / 60
     return {
         r"(\w+) encodings in (\w+) models over (\w+) seeds": (
@@ -101,7 +100,7 @@ def facts(results):
             WORDS[5] if minutes < 5 else minutes,
             WORDS[text[0].versions["cpus"]],
         ),
-        r"trained on (\d+) tokens and read on (\d+) to (\d+)": (trained_at(text), lengths[0], lengths[-1]),
+        r"trained on (\d+) tokens and read on (\d+) to (\d+)": (decoder.trained_at, lengths[0], lengths[-1]),
     }
 
 
@@ -114,9 +113,8 @@ def test_numbers_of_the_readme_are_those_of_the_records(results):
 
 
 def test_the_figure_shows_every_cell(results):
-    answers = results.answers(results.judged())
-    made = overview.matrix(results, answers)
-    texts = [text.get_text() for text in overview.figure(results, answers).axes[0].texts]
-    cells = [made.gain(name, title) for name in made.rows for title in made.answers]
-    assert sum(map(bool, texts)) == sum(cell is not None for cell in cells) > 40
-    assert sum(text == "≈" for text in texts) == sum(cell is not None and not cell[1] for cell in cells)
+    texts = [text.get_text() for text in overview.figure(results).axes[0].texts]
+    cells = [cell for columns in overview.matrix(results).values() for cell in columns.values()]
+    verdicts = [answer.against[row] for answer, row in cells if row in answer.against]
+    assert len(texts) == len(verdicts) > 40
+    assert texts.count("≈") == sum(not verdict.separated for verdict in verdicts)

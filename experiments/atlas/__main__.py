@@ -37,20 +37,19 @@ def _write(args) -> None:
     require("the atlas", "altair", "vl_convert", "latex2mathml")
     import jax
 
-    from experiments.atlas.site import parts, write
-    from experiments.atlas.sources import Sources
+    from experiments.atlas.site import number_of_parts, write_site
     from experiments.report.overview import read_results
     from experiments.studies.running import bar, caption
 
     jax.config.update("jax_disable_most_optimizations", True)  # a hundred small programs, each run a few times
     out = cli.writable(args.out)
-    with bar(parts(args.compare), "part") as progress:
+    with bar(number_of_parts(args.compare), "part") as progress:
 
         def on_part(name: str) -> None:
             caption(progress, name)
             progress.update()
 
-        paths = write(out, args.results, Sources(read_results(args.results)), args.compare, on_part)
+        paths = write_site(out, read_results(args.results), args.compare, on_part)
     size = sum(path.stat().st_size for path in paths)
     print(f"wrote {out / 'index.html'} and {len(paths) - 1} files beside it, {size / 2**20:.1f} MiB")
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from experiments.atlas import models
 from experiments.atlas.formulas import LETTERS, apart, mathml
-from experiments.atlas.sources import Erratum, Golden, Sources, errata, goldens, names_in
+from experiments.atlas.sources import DOCS, errata, goldens, names_in
 from experiments.atlas.which import record_of
-from experiments.report import overview
 from experiments.report.families import MAPS, family_of
-from experiments.report.page import seconds_of_step
-from experiments.report.scorecard import MARKS, shown
+from experiments.report.overview import Results, matrix, name_of
+from experiments.report.scorecard import MARKS, value_text
+from experiments.report.table import seconds_of_step
 from posjax.describe import catalogue
 from posjax.describe.scorecard.card import MEASURES
 from posjax.describe.scorecard.specs import measured_spec
@@ -32,32 +32,32 @@ _FITTED = {
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
 
-def cards(sources: Sources) -> dict[str, Any]:
+def cards(results: Results) -> dict[str, Any]:
     """A card for each registered encoding and frequency scaling, and their shared data.
 
     Raises:
       ValueError: a page of the documentation is missing.
     """
-    proofs, used, measured = goldens(sources.docs), models.by_name(), _by_name(sources.scorecard)
-    studied, rows = _studied(sources), errata(sources.docs)
+    proofs, used, studied = goldens(DOCS), models.by_name(), _studied(results)
+    # By subject: the scaling, the map, or the encoding itself.
+    scored = {re.match(r"(?:rope\(scaling=)?(\w+)", spec)[1]: card for spec, card in results.cards.items()}
     names = frozenset(registered_names())
-    named = [(row, names_in(" ".join(row[1:4]), names)) for row in rows]
-    meanings = catalogue.declared_meanings()
+    named = [(row, names_in(" ".join(row[1:4]), names)) for row in errata(DOCS)]
     described = [*map(_of_encoding, catalogue.catalogue()), *map(_of_scaling, catalogue.values())]
     for card in described:
         name = card["name"]
         card |= {
             "formula": [[mathml(part) for part in apart(line)] for line in registered(name).formula],
-            "golden": _golden(proofs.get(name)),
-            "errata": [_erratum(row) for row, about in named if name in about],
+            "golden": proofs[name]._asdict() if name in proofs else None,
+            "errata": [row._asdict() for row, about in named if name in about],
             "used": used.get(name, []),
-            "measured": _measured(measured.get(name)),
+            "measured": _measured(scored.get(name)),
             "studied": studied.get(name, []),
         }
     return {
         "cards": described,
         "letters": [[mathml(letter, block=False), meaning] for letter, meaning in LETTERS],
-        "meanings": meanings,
+        "meanings": catalogue.declared_meanings(),
         "measures": {
             key: {"group": each.group, "title": each.title, "about": each.about} for key, each in MEASURES.items()
         },
@@ -68,11 +68,13 @@ def cards(sources: Sources) -> dict[str, Any]:
 def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
     """The class's own description."""
     spec = measured_spec(row.name, _LENGTH) or str(row.example)
-    shortest = f"{row.name}()" if row.cls is type(row.example) and _is_whole(row) else spec
+    is_map = issubclass(row.cls, PositionMap)
+    alone = f"{row.name}()"  # is a spec if all arguments have defaults
+    shortest = alone if row.cls is type(row.example) and str(row.example) == alone and not is_map else spec
     return _shared(row.name, row.summary, row.citation, row.arxiv, row.family) | {
-        "kind": "position map" if issubclass(row.cls, PositionMap) else "encoding",
+        "kind": "position map" if is_map else "encoding",
         "spec": shortest,
-        "family": _family(spec, row.cls),
+        "family": MAPS if row.cls.family == MAPS else family_of(spec),  # whatever encoding follows a map
         "acts": [catalogue.ACTS[hook] for hook in row.hooks],
         "learned": row.count if row.parameters is not None else None,
         "learns": catalogue.learns(row),
@@ -119,16 +121,6 @@ def _shared(name: str, summary: str, citation: str | None, arxiv: str | None, mo
     }
 
 
-def _family(spec: str, cls: type) -> str:
-    """Returns the family of a card; a position map has its own, whatever encoding follows it."""
-    return MAPS if cls.family == MAPS else family_of(spec)
-
-
-def _is_whole(row: catalogue.Facts) -> bool:
-    """Whether all arguments have defaults, so the name alone is a spec."""
-    return str(row.example) == f"{row.name}()" and not issubclass(row.cls, PositionMap)
-
-
 def _commands(name: str, spec: str, dimensions: Sequence[int], needs: Sequence[str]) -> dict[str, str]:
     """Returns the spec in Python, in a config and on the command line; with images if the encoding needs more axes."""
     images = 1 not in dimensions or "both_directions" in needs or "axis(" in spec
@@ -145,58 +137,36 @@ def _commands(name: str, spec: str, dimensions: Sequence[int], needs: Sequence[s
     }
 
 
-def _golden(found: Golden | None) -> dict[str, Any] | None:
-    return found and found._asdict()
-
-
-def _erratum(row: Erratum) -> dict[str, str]:
-    return row._asdict()
-
-
-def _by_name(scorecard: Mapping[str, Any]) -> dict[str, Any]:
-    """The cards of the scorecard by subject: the scaling, the map, or the encoding itself."""
-    found = {}
-    for spec, card in scorecard.items():
-        name = re.match(r"rope\(scaling=(\w+)|(\w+)", spec)
-        found[name[1] or name[2]] = card
-    return found
-
-
 def _measured(card: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """The scorecard's measures: a mark and a value for each, and notes."""
     if card is None or "measures" not in card:
         return None
-    cells = {key: [MARKS[cell["verdict"]], shown(cell), cell["note"]] for key, cell in card["measures"].items()}
+    cells = {key: [MARKS[cell["verdict"]], value_text(cell), cell["note"]] for key, cell in card["measures"].items()}
     return {"spec": card["encoding"], "on": card["measured_on"], "cells": cells}
 
 
-def _studied(sources: Sources) -> dict[str, list[dict[str, Any]]]:
+def _studied(results: Results) -> dict[str, list[dict[str, Any]]]:
     """The difference of each encoding from no encoding in trainings, and the time of its steps."""
-    made = overview.matrix(sources.results, sources.results.answers(sources.judged()))
     found: dict[str, list[dict[str, Any]]] = {}
-    for name, columns in made.rows.items():
-        for title in columns:
-            if (gain := made.gain(name, title)) is None:
+    for name, columns in matrix(results).items():
+        for title, (answer, row) in columns.items():
+            if row not in answer.against:
                 continue
-            question = made.answers[title].question
-            sign = ("ahead" if gain[0] > 0 else "behind") if gain[1] else "not settled"
-            half = made.answers[title].against[columns[title]].estimate.interval().half_width * question.unit.scale
+            gain, question = answer.gain(row).interval(), answer.question
+            sign = ("ahead" if gain.mean > 0 else "behind") if answer.against[row].separated else "not settled"
             digits = question.unit.digits - (question.unit.scale == 100)
-            text = f"{gain[0]:+.{digits}f} ± {half:.{digits}f}"
+            text = f"{gain.mean:+.{digits}f} ± {gain.half_width:.{digits}f}"
             found.setdefault(name, []).append({"what": title, "sign": sign, "text": text, **record_of(question)})
-        found.setdefault(name, []).extend(_costs(name, sources))
+        found.setdefault(name, []).extend(_costs(name, results))
     return found
 
 
-_QUIET = ("quickstart", "pydoc_decoder")  # ran alone, so times are comparable
-
-
-def _costs(name: str, sources: Sources) -> Iterable[dict[str, Any]]:
-    """Yields the time of a training step relative to `none`, for studies on an unshared machine."""
-    folder, study = _QUIET
-    records = sources.results.folders.get(folder)
-    rows = {row: records.of(study, row) for row in records.rows(study)} if records else {}
-    own = next((found for found in rows.values() if overview.name_of(found[0].encoding) == name), None)
+def _costs(name: str, results: Results) -> Iterable[dict[str, Any]]:
+    """Yields the time of a training step relative to `none`, for a study that ran alone, so that its times compare."""
+    folder, study = "quickstart", "pydoc_decoder"
+    records = results.folders.get(folder)
+    rows = records.studies[study].rows if records and study in records.studies else {}
+    own = next((found for found in rows.values() if name_of(found[0].encoding) == name), None)
     times = [seconds_of_step(found) for found in (own, rows.get("none")) if found]
     if len(times) == 2 and all(times):
         ratio = times[0] / times[1]

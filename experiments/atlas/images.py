@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.atlas.landscapes import DIMS, compiled, initial, logits, packed
+from experiments.atlas.landscapes import DIMS, as_bytes, compile_quickly, initial, look
 from posjax.describe.catalogue import documentation, summary
 from posjax.encoding import Dims, Encoding, Params, grid
 from posjax.encodings.placement import FitGrid
@@ -62,6 +62,6 @@ def _or_refused(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _picture(encoding: Encoding, params: Params, dims: Dims, sizes: tuple[int, int]) -> dict[str, Any]:
     site = grid(*sizes)  # known while tracing, so that an encoding can refuse it
-    run = compiled(jax.jit(lambda params: logits(encoding, dims, params, site)).lower(params))
+    run = compile_quickly(jax.jit(lambda params: look(encoding, dims, params, site)).lower(params))
     like, _, seen = run(params)
-    return packed(np.asarray(like)[0], np.asarray(seen))
+    return as_bytes(np.asarray(like)[0], np.asarray(seen))

@@ -6,10 +6,8 @@ and the same at far positions, both exact and rounded to bfloat16.
 
 import base64
 import functools
-import json
 import math
-import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -42,7 +40,7 @@ _HIDDEN = -1e8  # lower logits belong to keys that a head does not see
 _UNSEEN = 255
 
 
-class Seen(NamedTuple):
+class Look(NamedTuple):
     """Attention among some tokens; logits as in `weighed_logits`.
 
     Attributes:
@@ -56,37 +54,39 @@ class Seen(NamedTuple):
     seen: Bool[np.ndarray, "T T"]
 
 
-class Subject(NamedTuple):
+class Landscape(NamedTuple):
     """One encoding's attention: near 0, far out, and far out with positions rounded to bfloat16.
 
-    `attention` is that among different words here, on a line causal. `operations` are counted in the program before any
-    optimisation; `parameters` are learned numbers.
+    Attributes:
+      weights: attention among different words here, on a line causal. A sink or another normalisation may leave row sums
+        below 1.
+      operations: counted in the program before any optimisation.
+      parameters: learned numbers.
     """
 
     encoding: Encoding
     grid: tuple[int, int] | None
-    here: Seen
-    far: Seen
-    rounded: Seen
-    attention: Float[np.ndarray, "H T T"]
+    here: Look
+    far: Look
+    rounded: Look
+    weights: Float[np.ndarray, "H T T"]
     operations: float
     parameters: int
 
 
 def landscapes(
-    results: pathlib.Path, compare: Sequence[str] = (), on_part: Callable[[str], None] = str
+    scored: Mapping[str, Any], compare: Sequence[str] = (), on_part: Callable[[str], None] = str
 ) -> dict[str, Any]:
     """Returns pictures and comparisons of all registered encodings, and of the user's own specs.
 
     Args:
-      results: the folder of committed records; its scorecard is read.
+      scored: the cards of the scorecard, by spec.
       compare: specs, and patterns over layers.
       on_part: called with the name of each encoding before it is computed.
 
     Raises:
       ValueError: a spec cannot be read, takes neither a line nor a grid, or its layers take both.
     """
-    scored = _scored(results)
     own = []
     for text in compare:  # first, so a mistake is reported at once
         on_part(text)
@@ -95,46 +95,27 @@ def landscapes(
             raise ValueError(
                 f"{text}: its layers take different tokens, a line or grids; compare layers that take the same"
             )
-        own.append((layers_text(encodings), tuple(map(subject, encodings))))
-    known, refused = _registered(on_part)
-    found = known + own
-    rows = [
-        _row(name, layers, scored.get(measured_spec(name, SCORED) if _is_name(name) else name))
-        for name, layers in found
-    ]
-    weights = [_mean_attention(layers) for _, layers in found]
-    about = {"words": WORDS, "heads": DIMS.num_heads, "length": LENGTH, "far": FAR, "scored": SCORED}
-    return about | {
-        "pictures": rows,
-        "apart": [[apart(a, b) for b in weights] for a in weights],
-        "own": [name for name, _ in own],
-        "refused": refused,
-    }
-
-
-def _registered(on_part: Callable[[str], None]) -> tuple[list[tuple[str, tuple["Subject", ...]]], dict[str, str]]:
-    """Returns all registered encodings by name, and the reasons to leave some out: one misfit does not lose the site."""
-    found, refused = [], {}
+        own.append((layers_text(encodings), tuple(map(landscape, encodings))))
+    known, refused = [], {}
     for name in every_name():
         on_part(name)
         spec = measured_spec(name, LENGTH)
-        if spec is None:
-            refused[name] = "it needs arguments that cannot be made up"
-            continue
         try:
-            found.append((name, (subject(pj.parse(spec)),)))
-        except ValueError as error:
+            if spec is None:
+                raise ValueError("it needs arguments that cannot be made up")
+            known.append((name, (landscape(pj.parse(spec)),)))
+        except ValueError as error:  # one misfit does not lose the site
             refused[name] = str(error)
-    return found, refused
-
-
-def _is_name(name: str) -> bool:
-    return name in every_name()
-
-
-def _scored(results: pathlib.Path) -> dict[str, Any]:
-    path = results / "scorecard" / "scorecard.json"
-    return json.loads(path.read_text())["cards"] if path.exists() else {}
+    rows = [_row(name, layers, scored.get(measured_spec(name, SCORED))) for name, layers in known]
+    rows += [_row(name, layers, scored.get(name)) for name, layers in own]
+    weights = [np.mean([each.weights for each in layers], axis=0) for _, layers in known + own]
+    about = {"words": WORDS, "heads": DIMS.num_heads, "length": LENGTH, "far": FAR, "scored": SCORED}
+    return about | {
+        "pictures": rows,
+        "apart": [[moved_attention(a, b) for b in weights] for a in weights],
+        "own": [name for name, _ in own],
+        "refused": refused,
+    }
 
 
 def _sizes(encoding: Encoding) -> tuple[int, int] | None:
@@ -146,7 +127,7 @@ def _sizes(encoding: Encoding) -> tuple[int, int] | None:
     raise ValueError(f"{encoding} takes neither a line nor a grid: it cannot be compared")
 
 
-def subject(encoding: Encoding) -> Subject:
+def landscape(encoding: Encoding) -> Landscape:
     """Computes attention among 48 tokens on a line, or among 7 x 7 patches if the encoding takes no line.
 
     Raises:
@@ -159,18 +140,23 @@ def subject(encoding: Encoding) -> Subject:
         dims, site = DIMS._replace(grid=sizes), grid(*sizes)
     site = with_relation(encoding, site)
     params = initial(encoding, dims)
-    lowered = jax.jit(functools.partial(logits, encoding, dims)).lower(params, site)
+    lowered = jax.jit(functools.partial(look, encoding, dims)).lower(params, site)
     operations = float((lowered.cost_analysis() or {}).get("flops", math.nan))  # before any optimisation
-    run = compiled(lowered)
+    run = compile_quickly(lowered)
     far = site._replace(position=site.position + np.int32(FAR))
     rounded = far._replace(position=np.asarray(jnp.asarray(far.position, jnp.bfloat16), np.int32))
-    looks = [Seen(*map(np.asarray, run(params, at))) for at in (site, far, rounded)]
+    looks = [Look(*map(np.asarray, run(params, at))) for at in (site, far, rounded)]
     learned = sum(math.prod(shape) for shape in parameter_shapes(encoding, dims).values())
-    weights = attention(encoding, params, site, looks[0], causal=sizes is None)
-    return Subject(encoding, sizes, *looks, weights, operations, learned)
+    _, text, seen = looks[0]
+    seen = np.tril(seen) if sizes is None else seen
+    if "weigh" in encoding.hooks:  # `text` has the logs of its weights
+        weights = np.where(seen, np.exp(text), 0.0)
+    else:
+        weights = np.asarray(encoding.weigh(params, text, seen, site, site))
+    return Landscape(encoding, sizes, *looks, weights, operations, learned)
 
 
-def compiled(lowered: jax.stages.Lowered) -> Callable[..., Any]:
+def compile_quickly(lowered: jax.stages.Lowered) -> Callable[..., Any]:
     """Compiles a small program that runs a few times; there are hundreds."""
     return lowered.compile(_QUICK if jax.__version__.startswith("0.10.") else None)
 
@@ -178,12 +164,12 @@ def compiled(lowered: jax.stages.Lowered) -> Callable[..., Any]:
 def initial(encoding: Encoding, dims: Dims) -> Params:
     """Returns an encoding's initial parameters, with random numbers for parameters that start at zero."""
     key = jax.random.key(0)
-    run = compiled(jax.jit(functools.partial(encoding.init, dims=dims)).lower(key))
+    run = compile_quickly(jax.jit(functools.partial(encoding.init, dims=dims)).lower(key))
     return awake(run(key))[0]
 
 
-def logits(encoding: Encoding, dims: Dims, params: Params, site: Site):
-    """Returns (like [H, T, T], text [H, T, T], seen [T, T]); see `Seen`."""
+def look(encoding: Encoding, dims: Dims, params: Params, site: Site) -> Look:
+    """Returns the attention among tokens at `site`; may be traced."""
     count = len(site.segment)
     placed = encoding.place(params, site)
 
@@ -197,7 +183,7 @@ def logits(encoding: Encoding, dims: Dims, params: Params, site: Site):
 
     words, weights = _content(dims, count)
     found, seen = jax.lax.map(one, (words, weights))
-    return jnp.mean(found[:-1], axis=0), found[-1], seen[-1]
+    return Look(jnp.mean(found[:-1], axis=0), found[-1], seen[-1])
 
 
 def _content(dims: Dims, count: int) -> tuple[Float[np.ndarray, "N T M"], Float[np.ndarray, "N 2 M H D"]]:
@@ -210,28 +196,25 @@ def _content(dims: Dims, count: int) -> tuple[Float[np.ndarray, "N T M"], Float[
     return np.float32(np.concatenate([words, text])), np.float32(np.concatenate([alike, weights[None]]))
 
 
-def attention(encoding: Encoding, params: Params, site: Site, look: Seen, causal: bool) -> Float[np.ndarray, "H T T"]:
-    """Returns attention among different words. A sink or another normalisation may leave row sums below 1."""
-    seen = np.tril(look.seen) if causal else look.seen
-    if "weigh" in encoding.hooks:  # `text` has the logs of its weights
-        return np.where(seen, np.exp(look.text), 0.0)
-    return np.asarray(encoding.weigh(params, look.text, seen, site, site))
-
-
-def _row(name: str, layers: tuple[Subject, ...], card: Any) -> dict[str, Any]:
+def _row(name: str, layers: tuple[Landscape, ...], card: Any) -> dict[str, Any]:
     """Returns the picture and the facts of an encoding, or of a pattern: means over its layers, or the worst layer's."""
-    first = layers[0]
-    text = layers_text([each.encoding for each in layers])
-    measures = {} if card is None or "measures" not in card else card["measures"]
-    picture = {
+    encoding, text = layers[0].encoding, layers_text([each.encoding for each in layers])
+    about = summary(documentation(type(encoding))) if encoding.spec_name else "A composition."
+    if len(layers) > 1:
+        about = f"A pattern over {len(layers)} layers; the picture is the mean of those that see a key."
+    # Mean logits of the first head; for a pattern, each key's mean over the layers that see it.
+    like = np.stack([each.here.like[0] for each in layers])
+    seen = np.stack([each.here.seen for each in layers]) & np.isfinite(like) & (like > _HIDDEN)
+    count = seen.sum(axis=0)
+    measures = (card or {}).get("measures", {})
+    return {
         "name": name,
         "spec": text,
         "family": family_of(text),
-        "summary": _summary(layers),
-        "grid": first.grid,
+        "summary": about,
+        "grid": layers[0].grid,
         "layers": len(layers),
-    }
-    facts = {
+        **as_bytes(np.where(seen, like, 0.0).sum(axis=0) / np.maximum(count, 1), count > 0),
         "shift": _worst(_change(each.far, each.here) for each in layers),
         "bf16": _worst(_change(each.rounded, each.far) for each in layers),
         "same": _worst(_same(each) for each in layers),
@@ -239,25 +222,9 @@ def _row(name: str, layers: tuple[Subject, ...], card: Any) -> dict[str, Any]:
         "parameters": sum(each.parameters for each in layers),
         "measures": {each: measures[each] for each in MEASURES if each in measures},
     }
-    return picture | _picture(layers) | facts
 
 
-def _picture(layers: tuple[Subject, ...]) -> dict[str, Any]:
-    """Returns mean logits of the first head; for a pattern, each key's mean over the layers that see it."""
-    like = np.stack([each.here.like[0] for each in layers])
-    seen = np.stack([each.here.seen for each in layers]) & np.isfinite(like) & (like > _HIDDEN)
-    count = seen.sum(axis=0)
-    return packed(np.where(seen, like, 0.0).sum(axis=0) / np.maximum(count, 1), count > 0)
-
-
-def _summary(layers: tuple[Subject, ...]) -> str:
-    if len(layers) > 1:
-        return f"A pattern over {len(layers)} layers; the picture is the mean of those that see a key."
-    encoding = layers[0].encoding
-    return summary(documentation(type(encoding))) if encoding.spec_name else "A composition."
-
-
-def packed(values: Float[np.ndarray, "T S"], seen: Bool[np.ndarray, "T S"]) -> dict[str, Any]:
+def as_bytes(values: Float[np.ndarray, "T S"], seen: Bool[np.ndarray, "T S"]) -> dict[str, Any]:
     """A matrix in a byte for each cell: {"size", "low", "high", "cells"}, 255 for hidden pairs."""
     shown = seen & np.isfinite(values) & (values > _HIDDEN)
     low, high = (float(f(values[shown])) if shown.any() else 0.0 for f in (np.min, np.max))
@@ -266,17 +233,17 @@ def packed(values: Float[np.ndarray, "T S"], seen: Bool[np.ndarray, "T S"]) -> d
     return {"size": len(values), "low": low, "high": high, "cells": base64.b64encode(cells.tobytes()).decode()}
 
 
-def _change(after: Seen, before: Seen) -> float | str | None:
+def _change(after: Look, before: Look) -> float | str | None:
     """Returns the largest change of a logit over the standard deviation of logits; None if nothing exists so far out."""
     if not (after.seen == before.seen).all():
         return _OTHER_KEYS
-    a, b = (look.text[:, np.tril(look.seen)].astype(np.float64) for look in (after, before))
+    a, b = (each.text[:, np.tril(each.seen)].astype(np.float64) for each in (after, before))
     if not np.isfinite(a).all() or not np.isfinite(b).all():
         return None
     return float(np.abs(np.where(a == b, 0.0, a - b)).max() / before.text[:, before.seen].std())
 
 
-def _same(of: Subject) -> float:
+def _same(of: Landscape) -> float:
     """Returns the per cent of pairs of places that attend alike if all tokens are one word, later keys included."""
     found = softmax(np.where(of.here.seen, of.here.like, -np.inf))
     rows = np.moveaxis(found, 1, 0).reshape(len(of.here.seen), -1)
@@ -291,11 +258,7 @@ def _worst(values: Iterable[float | str | None]) -> float | str | None:
     return None if None in found else _OTHER_KEYS if _OTHER_KEYS in found else max(found)
 
 
-def _mean_attention(layers: tuple[Subject, ...]) -> Float[np.ndarray, "H T T"]:
-    return np.mean([each.attention for each in layers], axis=0)
-
-
-def apart(a: Float[np.ndarray, "H T T"], b: Float[np.ndarray, "H S S"]) -> int | None:
+def moved_attention(a: Float[np.ndarray, "H T T"], b: Float[np.ndarray, "H S S"]) -> int | None:
     """Returns the per mille of attention that goes to other keys, mean over heads and queries; None if the tokens differ.
 
     The rest of a query's attention up to 1 counts as a key of its own.

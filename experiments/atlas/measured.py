@@ -5,19 +5,19 @@ Each number is a text, made by the functions of the results' tables, and the num
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from experiments.atlas.sources import Sources
-from experiments.records import At, Record, Records
+from experiments.records import At, Record, Records, StudyRecords
 from experiments.report import page
 from experiments.report.claims import Expectation, Judged, looked_at
 from experiments.report.families import FAMILIES, family_of
 from experiments.report.figures import Style, styles
+from experiments.report.overview import Results
 from experiments.report.statistics import LEVEL, Estimate, finite_values, is_whole, mean_interval
-from experiments.report.studies import Study
-from experiments.report.table import shown_metrics, trained_at
+from experiments.report.studies import KnownStudy
+from experiments.report.table import shown_metrics
 from experiments.report.units import Unit, unit_of
 from posjax.spec import REGISTRY
 
@@ -25,32 +25,29 @@ LENGTH, RESOLUTION, ONE = "length", "resolution", "one"
 _WORD = re.compile(r"[a-z]\w*")
 
 
-def measured(sources: Sources) -> dict[str, Any]:
+def measured(results: Results) -> dict[str, Any]:
     """Returns all studies, also the ones without results, and all claims."""
-    judged, folders = sources.judged(), sources.results.folders
-    claimed = {each.claim.folder for each in judged}
-    shown = [study for study in sources.results.studies if study.name in folders or study.name in claimed]
+    shown = [study for study in results.studies if study.name in results.folders or study.claims]
     return {
-        "studies": [_study(study, sources) for study in shown],
-        "claims": [_claim(each, sources) for each in judged],
+        "studies": [_study(study, results) for study in shown],
+        "claims": [_claim(each, results) for each in results.judged],
         "level": f"{1 - LEVEL:.0%}",
     }
 
 
-def _study(study: Study, sources: Sources) -> dict[str, Any]:
-    records = sources.results.folders.get(study.name)
+def _study(study: KnownStudy, results: Results) -> dict[str, Any]:
+    records = results.folders.get(study.name)
     about = {"folder": study.name, "asks": study.config.point, "command": study.command}
     if records is None:
         return about | {"kinds": _KINDS.get(study.config.page.get("module"), [ONE]), "tables": {}}
     look = styles(records)
-    tables = {name: _table(records, name) for name in records.studies}
+    tables = {name: _table(found) for name, found in records.studies.items()}
     depth = _by_depth(records)
     kinds = {each["kind"] for table in tables.values() for each in table["metrics"].values()}
-    hours = page.core_hours(records, sources.results.points.get(study.name, ()))
     return about | {
         "kinds": sorted(kinds) + (["depth"] if depth else []),
         "count": len(records),
-        "core_hours": f"{hours:.2f}",
+        "core_hours": f"{results.core_hours(study.name):.2f}",
         "commits": page.commits(records),
         "rows": {record.row: _row(record, look[record.row]) for record in records},
         "tables": tables,
@@ -89,27 +86,26 @@ _SHAPES = {
 _AXES = {"pixel": "pixels a side", "patch": "patches"}
 
 
-def _table(records: Records, study: str) -> dict[str, Any]:
+def _table(study: StudyRecords) -> dict[str, Any]:
     """Returns a metric of each row at each length, with the interval over seeds, and the values of the seeds."""
     return {
-        "metrics": {name: _metric(records, study, name, ats) for name, ats in shown_metrics(records, study).items()},
-        "trained": trained_at(records.of(study)),
-        "axis": _AXES.get(records.of(study)[0].unit, ""),
-        "runs": {row: _runs(records.of(study, row)) for row in records.rows(study)},
+        "metrics": {name: _metric(study, name, ats) for name, ats in shown_metrics(study).items()},
+        "trained": study.trained_at,
+        "axis": _AXES.get(study.unit, ""),
+        "runs": {row: [_run(record) for record in records] for row, records in study.rows.items()},
     }
 
 
-def _metric(records: Records, study: str, name: str, ats: Sequence[At]) -> dict[str, Any]:
+def _metric(study: StudyRecords, name: str, ats: Sequence[At]) -> dict[str, Any]:
     unit = unit_of(name)
-    points = {row: [_point(records, study, row, name, at, unit) for at in ats] for row in records.rows(study)}
-    kind = RESOLUTION if records.of(study)[0].unit in _AXES else LENGTH if len(ats) > 1 else ONE
+    points = {row: [_point(study.values(row, name, at), unit) for at in ats] for row in study.rows}
+    kind = RESOLUTION if study.unit in _AXES else LENGTH if len(ats) > 1 else ONE
     best = {max: "higher", min: "lower"}.get(unit.best, "")
     return {"kind": kind, "at": list(ats), "suffix": unit.suffix, "best": best, "points": points}
 
 
-def _point(records: Records, study: str, row: str, metric: str, at: At, unit: Unit) -> dict[str, Any] | None:
+def _point(found: Mapping[int, float | None], unit: Unit) -> dict[str, Any] | None:
     """Returns the mean over seeds with its interval; None if it was not measured or a seed is not finite."""
-    found = records.values(study, row, metric, at)
     if not is_whole(found):
         return None
     values = finite_values(found)
@@ -119,20 +115,17 @@ def _point(records: Records, study: str, row: str, metric: str, at: At, unit: Un
     return {"text": interval.text(unit.digits), "mean": interval.mean, "half": half, "seeds": seeds}
 
 
-def _runs(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The provenance of each seed's record."""
-    return [
-        {
-            "seed": record.seed,
-            "steps": record.steps,
-            "parameters": record.parameters,
-            "config": record.config_hash,
-            "data": f"{record.data} ({record.data_digest[:12]})",
-            "device": record.device,
-            "commit": str(record.versions.get("commit", "unknown")),
-        }
-        for record in records
-    ]
+def _run(record: Record) -> dict[str, Any]:
+    """The provenance of a record."""
+    return {
+        "seed": record.seed,
+        "steps": record.steps,
+        "parameters": record.parameters,
+        "config": record.config_hash,
+        "data": f"{record.data} ({record.data_digest[:12]})",
+        "device": record.device,
+        "commit": str(record.versions.get("commit", "unknown")),
+    }
 
 
 _BY_DEPTH = re.compile(r"(\w+) exact match by depth")
@@ -141,25 +134,25 @@ _BY_DEPTH = re.compile(r"(\w+) exact match by depth")
 def _by_depth(records: Records) -> dict[str, Any]:
     """Returns {task: {row: cells [length, depth, share of whole answers, of parts]}} (%), means over the seeds."""
     found: dict[str, dict[str, list]] = {}
-    for study in records.studies:
-        for metric, ats in records.metrics(study).items():
+    for study in records.studies.values():
+        for metric, ats in study.metrics.items():
             if task := _BY_DEPTH.fullmatch(metric):
-                found[task[1]] = {
-                    row: [_cell(records, study, row, task[1], at) for at in ats] for row in records.rows(study)
-                }
+                found[task[1]] = {row: [_cell(study, row, task[1], at) for at in ats] for row in study.rows}
     return found
 
 
-def _cell(records: Records, study: str, row: str, task: str, at: tuple) -> list[Any]:
-    found = [records.values(study, row, f"{task} {what} by depth", at) for what in ("exact match", "accuracy")]
+def _cell(study: StudyRecords, row: str, task: str, at: tuple) -> list[Any]:
+    found = [study.values(row, f"{task} {share} by depth", at) for share in ("exact match", "accuracy")]
     means = [mean_interval(finite_values(values)).scaled(100) if is_whole(values) else None for values in found]
     shown = [None if each is None else each.mean for each in means]
     return [*at, *shown, *["not finite" if each is None else each.text(1) for each in means]]
 
 
-def _claim(judged: Judged, sources: Sources) -> dict[str, Any]:
-    """Returns a claim as on the page of results: source, our numbers, verdict."""
+def _claim(judged: Judged, results: Results) -> dict[str, Any]:
+    """Returns a claim as on the page of results: source, our numbers, verdict, and the training of the rows that it reads."""
     claim = judged.claim
+    rows = {(cell.study, cell.row) for cell in claim.cells}
+    records = [each for each in results.folders.get(claim.folder, ()) if (each.study, each.row) in rows]
     return {
         "id": claim.id,
         "says": claim.says,
@@ -171,26 +164,18 @@ def _claim(judged: Judged, sources: Sources) -> dict[str, Any]:
         "verdict": judged.verdict,
         "p": None if math.isnan(judged.p) else page.p_text(judged).removeprefix(", "),
         "tests": judged.tests,
-        "regime": _regime(judged, sources) if judged.estimates else "",
+        "regime": page.regime(records) if judged.estimates else "",
         "doubt": claim.doubt,
         "tried": claim.tried,
         "remains": claim.remains,
-        "looked": looked_at(claim, sources.results.folders),
+        "looked": looked_at(claim, results.folders),
         "folder": claim.folder,
     }
 
 
-def _regime(judged: Judged, sources: Sources) -> str:
-    """The training of the rows that a claim reads."""
-    rows = {(cell.study, cell.row) for cell in judged.claim.cells}
-    records = sources.results.folders[judged.claim.folder]
-    return page.regime(record for record in records if (record.study, record.row) in rows)
-
-
 def _ours(expected: Expectation, found: Estimate | None, unit: Unit) -> dict[str, Any]:
     """Returns a contrast's name, its value (None without results), the claimed range, and the folder of the records."""
-    cells = [cell for _, cell in expected.contrast.terms]
-    tables = dict.fromkeys((cell.folder, cell.study, cell.metric) for cell in cells)
+    tables = dict.fromkeys((cell.folder, cell.study, cell.metric) for _, cell in expected.contrast.terms)
     return {
         "name": expected.name or str(expected.contrast).replace("@", "at "),
         "text": found.interval().scaled(unit.scale).text(unit.digits, signed=True) if found else "",

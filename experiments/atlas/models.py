@@ -6,7 +6,7 @@ classes, each made after a published checkpoint.
 
 import json
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from posjax.encoding import Encoding, parts
@@ -16,24 +16,43 @@ FILE = pathlib.Path(__file__).with_name("models.json")
 _STACKS = {"t5": False, "mt5": False, "umt5": False}  # of two stacks the encoder is shown
 
 
-class Use(NamedTuple):
-    """An encoding in some layers of a model.
+class LayersOfModel(NamedTuple):
+    """The layers of a model that have one encoding.
 
     Attributes:
       model: the class of its configuration.
       after: the checkpoint that the class was made after.
-      spec: canonical spec of these layers.
-      names: registered names of all parts of the spec.
+      encoding: of these layers.
       layers: indices of the layers.
       depth: number of layers of the model.
     """
 
     model: str
     after: str
-    spec: str
-    names: tuple[str, ...]
+    encoding: Encoding
     layers: tuple[int, ...]
     depth: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Registered names of the encoding's parts and of their values, such as a scaling of frequencies."""
+        found = [
+            getattr(each, "spec_name", "") for p in parts(self.encoding) for each in (p, getattr(p, "scaling", None))
+        ]
+        return tuple(dict.fromkeys(filter(None, found)))
+
+    def __str__(self) -> str:
+        """Returns ``all layers``, or ``4 of 8 layers: 0-2, 5``."""
+        if len(self.layers) == self.depth:
+            return "all layers"
+        runs: list[list[int]] = []
+        for layer in self.layers:
+            if runs and layer == runs[-1][-1] + 1:
+                runs[-1].append(layer)
+            else:
+                runs.append([layer])
+        texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+        return f"{len(self.layers)} of {self.depth} layers: {', '.join(texts)}"
 
 
 def source() -> str:
@@ -41,51 +60,25 @@ def source() -> str:
     return json.loads(FILE.read_text())["source"]
 
 
-def uses() -> Iterator[Use]:
+def layers_of_models() -> Iterator[LayersOfModel]:
     """Yields every encoding of every model, once for all its layers.
 
     Raises:
       ValueError: `from_hf_layers` cannot read a configuration.
     """
-    for told in json.loads(FILE.read_text())["models"]:
-        config = told["config"]
-        layers = from_hf_layers(config, decoder=_STACKS.get(config["model_type"]))
-        for encoding in dict.fromkeys(layers):
-            where = tuple(index for index, each in enumerate(layers) if each == encoding)
-            yield Use(told["class"], told["after"], str(encoding), names_in(encoding), where, len(layers))
-
-
-def names_in(encoding: Encoding) -> tuple[str, ...]:
-    """Returns the registered names of an encoding's parts and of their values, such as a scaling of frequencies."""
-    found = []
-    for part in parts(encoding):
-        found += [part.spec_name, getattr(getattr(part, "scaling", None), "spec_name", "")]
-    return tuple(dict.fromkeys(filter(None, found)))
-
-
-def told(layers: Sequence[int], depth: int) -> str:
-    """Returns ``all layers``, or ``3 of 4 layers: 0, 1, 2``."""
-    if len(layers) == depth:
-        return "all layers"
-    return f"{len(layers)} of {depth} layers: {', '.join(_runs(layers))}"
-
-
-def _runs(layers: Sequence[int]) -> list[str]:
-    """Returns stretches of neighbours as text: ``0-2``, ``4-6`` ..."""
-    found: list[list[int]] = []
-    for layer in layers:
-        if found and layer == found[-1][-1] + 1:
-            found[-1].append(layer)
-        else:
-            found.append([layer])
-    return [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found]
+    for model in json.loads(FILE.read_text())["models"]:
+        config = model["config"]
+        encodings = from_hf_layers(config, decoder=_STACKS.get(config["model_type"]))
+        for encoding in dict.fromkeys(encodings):
+            layers = tuple(index for index, each in enumerate(encodings) if each == encoding)
+            yield LayersOfModel(model["class"], model["after"], encoding, layers, len(encodings))
 
 
 def by_name() -> dict[str, list[dict[str, Any]]]:
     """Returns the models that use each registered name."""
     found: dict[str, list[dict[str, Any]]] = {}
-    for use in uses():
-        shown = {"model": use.model, "after": use.after, "spec": use.spec, "layers": told(use.layers, use.depth)}
+    for use in layers_of_models():
+        shown = {"model": use.model, "after": use.after, "spec": str(use.encoding), "layers": str(use)}
         for name in use.names:
             found.setdefault(name, []).append(shown)
     return found

@@ -14,26 +14,16 @@ from typing import Any
 import vl_convert
 
 from experiments.atlas import breaks, cards, charts, images, landscapes, measured, which
-from experiments.atlas.sources import Sources
+from experiments.atlas.sources import DOCS
 from experiments.report.families import FAMILIES
+from experiments.report.overview import Results
 from posjax.describe.figures import GREY
 from posjax.describe.scorecard.specs import every_name
 
 STATIC = pathlib.Path(__file__).with_name("static")
 SCRIPTS = (
-    *("words.js", "charts.js", "map.js", "card.js"),
-    *(
-        "forms.js",
-        "live.js",
-        "kinds.js",
-        "landscape.js",
-        "distance.js",
-        "clocks.js",
-        "scaling.js",
-        "images.js",
-        "compare.js",
-    ),
-    *("measured.js", "which.js", "errata.js", "breaks.js"),
+    *("words.js", "charts.js", "map.js", "card.js", "forms.js", "live.js", "kinds.js", "landscape.js", "distance.js"),
+    *("clocks.js", "scaling.js", "images.js", "compare.js", "measured.js", "which.js", "errata.js", "breaks.js"),
 )  # pages, in the order of the menu; atlas.js comes before them, start.js after
 
 
@@ -43,49 +33,41 @@ def families() -> dict[str, Any]:
     return shown | {cards.MAPS: {"about": "moves of positions, before an encoding", "color": GREY, "glyph": "↷"}}
 
 
-DATA: Mapping[str, Callable[[pathlib.Path], Any]] = {
+# Made from the records and the documentation.
+DATA: Mapping[str, Callable[[Results], Any]] = {
     "families": lambda results: families(),
-}
-# Made from records and the documentation.
-OF_SOURCES: Mapping[str, Callable[[Sources], Any]] = {
     "cards": cards.cards,
-    "charts": lambda sources: charts.charts(),
-    "images": lambda sources: images.images(),
+    "charts": lambda results: charts.charts(),
+    "images": lambda results: images.images(),
     "measured": measured.measured,
     "which": which.which,
-    "breaks": lambda sources: breaks.page(sources.docs),
-    "errata": lambda sources: breaks.rows(sources.docs),
+    "breaks": lambda results: breaks.all_bugs(DOCS),
+    "errata": lambda results: breaks.errata_rows(DOCS),
 }
 
 
-def write(
-    out: pathlib.Path,
-    results: pathlib.Path,
-    sources: Sources | None = None,
-    compare: Sequence[str] = (),
-    on_part: Callable[[str], None] = str,
+def write_site(
+    out: pathlib.Path, results: Results, compare: Sequence[str] = (), on_part: Callable[[str], None] = str
 ) -> list[pathlib.Path]:
     """Writes the site into `out`; returns the paths of its files.
 
     Args:
       out: the folder of the site.
-      results: the folder of committed records.
-      sources: read from there; None: nothing has been run.
+      results: the committed records.
       compare: specs, and patterns over layers, that are compared with all registered encodings.
-      on_part: called with the name of each of the `parts` before it is made.
+      on_part: called with the name of each part before it is made.
 
     Raises:
       ValueError: a page of the documentation is missing, or a spec to compare cannot be read or takes neither a line nor a
         grid.
     """
-    sources = Sources() if sources is None else sources
     out.mkdir(parents=True, exist_ok=True)
     (out / "data").mkdir(exist_ok=True)
-    made = {name: make(results) for name, make in DATA.items()}
-    for name, make in OF_SOURCES.items():
+    made = {}
+    for name, make in DATA.items():
         on_part(name)
-        made[name] = make(sources)
-    made["landscapes"] = landscapes.landscapes(results, compare, on_part)
+        made[name] = make(results)
+    made["landscapes"] = landscapes.landscapes(results.cards, compare, on_part)
     for name, value in made.items():
         (out / "data" / f"{name}.js").write_text(f'atlas.data("{name}", {to_json(value)});\n')
     for path in sorted(STATIC.glob("*")):
@@ -96,9 +78,9 @@ def write(
     return sorted(path for path in out.rglob("*") if path.is_file())
 
 
-def parts(compare: Sequence[str] = ()) -> int:
-    """The number of parts that `write` makes."""
-    return len(OF_SOURCES) + len(compare) + len(every_name())
+def number_of_parts(compare: Sequence[str] = ()) -> int:
+    """The number of parts that `write_site` makes."""
+    return len(DATA) + len(compare) + len(every_name())
 
 
 def _page(names: Iterable[str]) -> str:

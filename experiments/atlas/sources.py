@@ -1,13 +1,9 @@
-"""The sources of the atlas beside the library's own code: committed records, and tables of the documentation."""
+"""The tables of the documentation that the atlas shows."""
 
 import html
 import pathlib
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-from experiments.report.claims import Judged
-from experiments.report.overview import Results
+from typing import NamedTuple
 
 # Spellings in texts of names that are ordinary words, or several words.
 _SPELLED = {
@@ -26,25 +22,6 @@ _SPELLED = {
     "Swin v2": "swin_v2",
 }
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
-
-
-class Sources(NamedTuple):
-    """Attributes:
-    results: the content of a folder of results; no studies if nothing was read.
-    docs: the folder of goldens.md and errata.md.
-    """
-
-    results: Results = Results([], {})
-    docs: pathlib.Path = DOCS
-
-    @property
-    def scorecard(self) -> Mapping[str, Any]:
-        """The cards of the scorecard, by spec."""
-        return self.results.cards
-
-    def judged(self) -> list[Judged]:
-        """All claims on the literature, with their verdicts."""
-        return self.results.judged()
 
 
 class Erratum(NamedTuple):

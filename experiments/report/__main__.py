@@ -27,22 +27,19 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("directory", nargs="*", type=pathlib.Path, help="folder of a finished study, or of a scorecard")
     parser.add_argument("--html", action="store_true", help="write README.html too")
     args = parser.parse_args(argv)
-    return cli.answer(lambda: _folders(args.directory, args.html), args.imports, traceback=args.traceback)
+    return cli.answer(lambda: _write(args.directory, args.html), args.imports, traceback=args.traceback)
 
 
-def _folders(directories: list[pathlib.Path], as_html: bool) -> None:
+def _write(directories: list[pathlib.Path], as_html: bool) -> None:
     from experiments.report import overview
     from experiments.report.html import write_html
 
-    if not directories:
-        paths = overview.write(pathlib.Path("results"))
-        print("\n".join(map(str, [*paths, *([write_html(paths[0])] if as_html else [])])))
-    for directory in directories:
-        paths = show_again(directory)
+    for directory in directories or [None]:
+        paths = rewrite(directory) if directory else overview.write_overview(pathlib.Path("results"))
         print("\n".join(map(str, [*paths, *([write_html(paths[0])] if as_html else [])])))
 
 
-def show_again(directory: pathlib.Path) -> list[pathlib.Path]:
+def rewrite(directory: pathlib.Path) -> list[pathlib.Path]:
     """Writes the page of a finished study, or of a scorecard; returns the paths, README.md first.
 
     Raises:
@@ -53,17 +50,17 @@ def show_again(directory: pathlib.Path) -> list[pathlib.Path]:
     from experiments.report.studies import study_of
 
     if (directory / "scorecard.json").exists():
-        return scorecard.show_again(directory)
+        return scorecard.rewrite_scorecard(directory)
     for name in ("config.json", RESULTS):
         if not (directory / name).exists():
             raise ValueError(f"{directory} has no {name}: a study's folder, which can be shown again, holds both")
     config = ConfigDict(json.loads((directory / "config.json").read_text()), allow_dotted_keys=True, sort_keys=False)
     known = study_of(config.get("name", ""))
-    command = _command(directory / page.NAME)
-    if known and directory.resolve().parent.name == "results":
-        command = known.command
+    command = (
+        known.command if known and directory.resolve().parent.name == "results" else _command(directory / page.NAME)
+    )
     try:
-        return page.write_page(known.config if known else config, read_study(directory), directory, command).paths
+        return page.write_study_page(known.config if known else config, read_study(directory), directory, command).paths
     except ValueError as error:
         raise ValueError(f"{directory} cannot be shown again: {error}") from error
 

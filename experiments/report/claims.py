@@ -12,10 +12,10 @@ results; else it is not settled. A range with one end claims a sign or a bound, 
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from experiments.records import Records
-from experiments.report.statistics import LEVEL, Estimate, Verdict, holm, is_whole, slope_weights, term
+from experiments.report.statistics import LEVEL, Estimate, Verdict, holm, is_whole, judge_family, slope_weights, term
 from experiments.report.statistics import contrast as estimate_of
 from experiments.report.units import Unit, unit_of
 
@@ -55,25 +55,18 @@ class Contrast:
         return (1 / divisor) * self
 
     def __str__(self) -> str:
-        """Returns ``alibi @4096 - alibi @128``; a mean over tables names them."""
+        """Returns ``alibi @4096 - alibi @128``; a contrast over several studies names them."""
         tables = list(dict.fromkeys(cell.study for _, cell in self.terms))
-        if len(tables) > 1:
-            return self._over(tables)
-        parts = [f"{'-' if weight < 0 else '+'} {_times(weight)}{cell}" for weight, cell in self.terms]
-        return " ".join(parts).removeprefix("+ ")
-
-    def _over(self, tables: Sequence[str]) -> str:
-        """Returns the mean over studies with equal terms as text; otherwise each cell names its study."""
         own = [tuple((w, c._replace(study="")) for w, c in self.terms if c.study == table) for table in tables]
-        if all(terms == own[0] for terms in own):
+        if len(tables) > 1 and all(terms == own[0] for terms in own):
             scaled = Contrast(tuple((weight * len(tables), cell) for weight, cell in own[0]))
             return f"mean over {', '.join(tables)} of {scaled}"
-        parts = [f"{'-' if w < 0 else '+'} {_times(w)}{c} ({c.study})" for w, c in self.terms]
+        parts = []
+        for weight, cell in self.terms:
+            times = "" if math.isclose(abs(weight), 1) else f"{abs(weight):.3g} "
+            study = f" ({cell.study})" if len(tables) > 1 else ""
+            parts.append(f"{'-' if weight < 0 else '+'} {times}{cell}{study}")
         return " ".join(parts).removeprefix("+ ")
-
-
-def _times(weight: float) -> str:
-    return "" if math.isclose(abs(weight), 1) else f"{abs(weight):.3g} "
 
 
 class Table(NamedTuple):
@@ -99,15 +92,15 @@ def slope(by_size: Mapping[float, Contrast]) -> Contrast:
     return sum(others, first)
 
 
-def evaluate(contrast: Contrast, folders: Folders) -> Estimate | None:
+def estimate_contrast(contrast: Contrast, folders: Folders) -> Estimate | None:
     """Returns the estimate of a contrast; None if a cell has no records, or a seed has no finite value."""
     terms = []
     for weight, cell in contrast.terms:
-        records = folders.get(cell.folder)
-        if records is None:
+        study = folders[cell.folder].studies.get(cell.study) if cell.folder in folders else None
+        if study is None or not is_whole(study.values(cell.row, cell.metric, cell.at)):
             return None
-        terms.append(term(records, cell.study, cell.row, cell.metric, cell.at, weight))
-    return estimate_of(terms) if all(is_whole(each.values) for each in terms) else None
+        terms.append(term(study, cell.row, cell.metric, cell.at, weight))
+    return estimate_of(terms)
 
 
 class Source(NamedTuple):
@@ -140,7 +133,7 @@ class Looked(NamedTuple):
 ROLES = PUBLISHED, CONTROL, REPEAT = "published", "control", "repeat"
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Claim:
     """One claim.
 
@@ -218,35 +211,21 @@ class Judged(NamedTuple):
 
 def judge_claims(claims: Sequence[Claim], folders: Folders) -> list[Judged]:
     """Judges claims in their order; a claim with missing records counts as not run, and not as a test of its family."""
-    found = {claim.id: [evaluate(each.contrast, folders) for each in claim.expects] for claim in claims}
     judged = {}
     for folder in dict.fromkeys(claim.folder for claim in claims):
         family = [claim for claim in claims if claim.folder == folder]
-        tests = {claim.id: _test(claim, found[claim.id]) for claim in family if None not in found[claim.id]}
+        estimates = {claim: [estimate_contrast(each.contrast, folders) for each in claim.expects] for claim in family}
+        tests = {claim: _test(claim, found) for claim, found in estimates.items() if None not in found}
         adjusted = dict(zip(tests, holm([p for _, p in tests.values()]), strict=True))
         count = sum(not math.isnan(p) for _, p in tests.values())
-        for claim in family:
-            judged[claim.id] = _judged(claim, found[claim.id], tests, adjusted, count)
-    return [judged[claim.id] for claim in claims]
-
-
-def _judged(claim: Claim, found: Sequence, tests: Mapping, adjusted: Mapping[str, float], count: int) -> Judged:
-    if claim.id not in tests:
-        return Judged(claim, (), math.nan, math.nan, NOT_RUN, count)
-    (inside, own), p = tests[claim.id], adjusted[claim.id]
-    verdict = (HOLDS if inside else FAILS) if p <= LEVEL else UNSETTLED
-    return Judged(claim, tuple(found), p, own, verdict, count)
-
-
-def judge_beside(family: Mapping[Any, Estimate], judged: Sequence[Judged], folder: str) -> dict[Any, Verdict]:
-    """Returns verdicts on estimates, corrected over the claims of the folder too.
-
-    A difference that a claim's own correction leaves open is thus never called separated here.
-    """
-    claimed = [each.own for each in judged if each.claim.folder == folder]
-    p_values = [*(each.p() for each in family.values()), *claimed]
-    tests = sum(not math.isnan(p) for p in p_values)
-    return {name: Verdict(each, p, tests) for (name, each), p in zip(family.items(), holm(p_values), strict=False)}
+        for claim, found in estimates.items():
+            if claim not in tests:
+                judged[claim] = Judged(claim, (), math.nan, math.nan, NOT_RUN, count)
+                continue
+            (inside, own), p = tests[claim], adjusted[claim]
+            verdict = (HOLDS if inside else FAILS) if p <= LEVEL else UNSETTLED
+            judged[claim] = Judged(claim, tuple(found), p, own, verdict, count)
+    return [judged[claim] for claim in claims]
 
 
 def _test(claim: Claim, estimates: Sequence[Estimate]) -> tuple[bool, float]:
@@ -265,7 +244,7 @@ def _test(claim: Claim, estimates: Sequence[Estimate]) -> tuple[bool, float]:
 
 def looked_at(claim: Claim, folders: Folders) -> list[str]:
     """Returns the contrasts shown beside a claim that have records, as ``RoPE - none: +1.90 ± 9.28``."""
-    found = [(each.name, evaluate(each.contrast, folders)) for each in claim.follow_up]
+    found = [(each.name, estimate_contrast(each.contrast, folders)) for each in claim.follow_up]
     scale, digits = claim.unit.scale, claim.unit.digits
     return [f"{name}: {each.interval().scaled(scale).text(digits, signed=True)}" for name, each in found if each]
 
@@ -335,24 +314,25 @@ class Answer(NamedTuple):
     tied: tuple[str, ...]
     against: Mapping[str, Verdict]
 
-    def is_better(self, row: str) -> bool:
-        """Whether a row's mean is better than the reference's."""
-        value = self.against[row].estimate.value
-        return value > 0 if self.question.unit.best is max else value < 0
+    def gain(self, row: str) -> Estimate:
+        """Returns the lead of a row over the reference, in the unit that is shown; a better row leads."""
+        unit = self.question.unit
+        return self.against[row].estimate.scaled(unit.scale if unit.best is max else -unit.scale)
 
     @property
     def behind(self) -> tuple[str, ...]:
         """The rows that are clearly behind the reference."""
-        return tuple(row for row, each in self.against.items() if each.separated and not self.is_better(row))
+        return tuple(row for row, each in self.against.items() if each.separated and self.gain(row).value < 0)
 
 
-def answer(question: Question, folders: Folders, judged: Sequence[Judged]) -> Answer | None:
+def answer_to(question: Question, folders: Folders, judged: Sequence[Judged]) -> Answer | None:
     """Returns the answer to a question, corrected over its comparisons and the study's claims; None without records."""
     records = folders.get(question.folder)
     if records is None:
         return None
-    rows = dict.fromkeys(record.row for record in records if record.study == question.tables[0].study)
-    known = {row: evaluate(question.contrast(row), folders) for row in rows if row not in question.others}
+    study = records.studies.get(question.tables[0].study)
+    rows = study.rows if study else ()
+    known = {row: estimate_contrast(question.contrast(row), folders) for row in rows if row not in question.others}
     sign = -1.0 if question.unit.best is max else 1.0
     values = {row: found.value for row, found in known.items() if found is not None}
     values = dict(sorted(values.items(), key=lambda each: sign * each[1]))
@@ -361,8 +341,9 @@ def answer(question: Question, folders: Folders, judged: Sequence[Judged]) -> An
     leader, reference = next(iter(values)), question.reference
     pairs = [(row, reference) for row in values if row != reference]
     pairs += [(leader, row) for row in values if leader != reference and row not in (leader, reference)]
-    family = {pair: evaluate(question.contrast(*pair), folders) for pair in pairs}
-    found = judge_beside({pair: each for pair, each in family.items() if each}, judged, question.folder)
+    family = {pair: estimate_contrast(question.contrast(*pair), folders) for pair in pairs}
+    claimed = [each.own for each in judged if each.claim.folder == question.folder]
+    found = judge_family({pair: each for pair, each in family.items() if each}, claimed)
     beside = {row: found.get((leader, row), found.get((row, leader))) for row in values}
     tied = tuple(row for row, verdict in beside.items() if verdict is not None and not verdict.separated)
     against = {row: found[row, reference] for row in values if (row, reference) in found}

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from posjax.spec import REGISTRY
 
 
-class Family(NamedTuple):
+class FamilyLook(NamedTuple):
     """Attributes:
     about: the idea that its members share.
     marker: matplotlib's marker.
@@ -28,18 +28,18 @@ class Family(NamedTuple):
 
 NONE, OTHER, RESCALED, WINDOWS, ROTARY = "none", "other", "rescaled rotary", "windows and views", "rotary"
 MAPS = "position maps"  # by their class; in a spec the encoding right of >> gives the family
-FAMILIES: Mapping[str, Family] = MappingProxyType(
+FAMILIES: Mapping[str, FamilyLook] = MappingProxyType(
     {
-        NONE: Family("no position", "#8a8a8a", "o", "●"),
-        "waves": Family("fixed waves, added", "#b17a43", "s", "■"),
-        "tables": Family("learned tables, added", "#904300", "D", "◆"),
-        ROTARY: Family("rotations of queries and keys", "#0016bc", "^", "▲"),
-        RESCALED: Family("rotations with other frequencies", "#2cc8d3", "v", "▼"),
-        "decay": Family("biases that fall with the distance", "#640016", "X", "✖"),
-        "learned bias": Family("learned biases or keys of offsets", "#d321ff", "P", "✚"),
-        "contextual": Family("positions that depend on the content", "#2c6459", "<", "◀"),
-        WINDOWS: Family("fewer keys, or nearer ones", "#deb100", ">", "▶"),
-        OTHER: Family("others", "#2c2c43", "p", "⬟"),
+        NONE: FamilyLook("no position", "#8a8a8a", "o", "●"),
+        "waves": FamilyLook("fixed waves, added", "#b17a43", "s", "■"),
+        "tables": FamilyLook("learned tables, added", "#904300", "D", "◆"),
+        ROTARY: FamilyLook("rotations of queries and keys", "#0016bc", "^", "▲"),
+        RESCALED: FamilyLook("rotations with other frequencies", "#2cc8d3", "v", "▼"),
+        "decay": FamilyLook("biases that fall with the distance", "#640016", "X", "✖"),
+        "learned bias": FamilyLook("learned biases or keys of offsets", "#d321ff", "P", "✚"),
+        "contextual": FamilyLook("positions that depend on the content", "#2c6459", "<", "◀"),
+        WINDOWS: FamilyLook("fewer keys, or nearer ones", "#deb100", ">", "▶"),
+        OTHER: FamilyLook("others", "#2c2c43", "p", "⬟"),
     }
 )
 _NAME = re.compile(r"[a-z]\w*")

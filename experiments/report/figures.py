@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 from scipy.optimize import isotonic_regression
 
-from experiments.records import Records
+from experiments.records import At, Records, StudyRecords
 from experiments.report.families import FAMILIES, family_of
-from experiments.report.statistics import Line, finite_values, is_whole, line, mean_interval
-from experiments.report.table import Column, headline, is_none, shown_metrics, trained_at
+from experiments.report.statistics import RowCurve, finite_values, is_whole, line, mean_interval
+from experiments.report.table import Column, headline_columns, shown_metrics
 from experiments.report.units import many, title_of, unit_of, words
 from posjax.describe.figures import GREY, INK
 
@@ -49,7 +49,7 @@ class Drawn(NamedTuple):
     aside: bool = False
 
 
-class Axis(NamedTuple):
+class XAxis(NamedTuple):
     """The axis along which a metric was measured.
 
     Attributes:
@@ -79,69 +79,62 @@ def styles(records: Records) -> dict[str, Style]:
     return found
 
 
-def figures(records: Records, study: str, look: Mapping[str, Style] | None = None) -> list[Drawn]:
+def study_figures(study: StudyRecords, look: Mapping[str, Style]) -> list[Drawn]:
     """Returns all figures for which a study has finite values: its headline first, learning curves last."""
-    look = look or styles(records)
-    metrics = shown_metrics(records, study)
-    first = headline(records, study)
-    drawn = []
+    drawn, first = [], headline_columns(study)
     if first and first[0].at is None:
-        drawn.append(_points(records, study, first[0], look))
-    for metric, ats in metrics.items():
-        if ats == [None] or not _is_worth_drawing(records, study, metric, ats):
+        drawn.append(_points(study, first[0], look))
+    for metric, ats in shown_metrics(study).items():
+        if ats == [None] or not _is_worth_drawing(study, metric, ats):
             continue
         if len(ats) == 1:
-            drawn.append(_points(records, study, Column(metric, ats[0]), look))
+            drawn.append(_points(study, Column(metric, ats[0]), look))
         else:
-            drawn.append(lines_figure(records, study, metric, look))
-    drawn += _of_two_numbers(records, study, look)
-    drawn += _costs(records, study, look)
-    if "training loss" in records.metrics(study):
-        drawn.append(_learning_curves(records, study, look))
+            drawn.append(lines_figure(study, metric, look))
+    drawn += _of_two_numbers(study, look)
+    drawn += _costs(study, look)
+    if steps := study.metrics.get("training loss"):
+        made = means(study, "training loss", {step: step for step in steps}, may_be_log=True)
+        figure = draw(study, made, look, XAxis("training step"), "training loss", min)
+        drawn.append(Drawn("learning_curves", figure, f"Training loss by step. {_BANDS}", aside=True))
     return drawn
 
 
 _FEW = 0.01  # smaller shares are invisible
 
 
-def _is_worth_drawing(records: Records, study: str, metric: str, ats: Sequence) -> bool:
+def _is_worth_drawing(study: StudyRecords, metric: str, ats: Sequence) -> bool:
     """Whether a row has a finite value, and a visible one if the metric counts whole answers."""
-    means = [
-        np.mean(v) for v in (_finite(records, study, row, metric, at) for row in records.rows(study) for at in ats) if v
-    ]
+    cells = [finite_values(study.values(row, metric, at)) for row in study.rows for at in ats]
+    means = [np.mean(values) for values in cells if values]
     return bool(means) and ("exact match" not in metric or max(means) >= _FEW)
 
 
-def _finite(records: Records, study: str, row: str, metric: str, at) -> list[float]:
-    return finite_values(records.values(study, row, metric, at))
-
-
-def _points(records: Records, study: str, column: Column, look: Mapping[str, Style]) -> Drawn:
+def _points(study: StudyRecords, column: Column, look: Mapping[str, Style]) -> Drawn:
     """Draws the mean with its interval and every seed as a dot; one line per row, in the order of the table."""
-    rows, unit = records.rows(study), unit_of(column.metric)
-    text = records.of(study)[0].unit
-    figure = Figure(figsize=(WIDTH, 0.75 + 0.3 * len(rows)), layout="constrained")
+    unit = unit_of(column.metric)
+    figure = Figure(figsize=(WIDTH, 0.75 + 0.3 * len(study.rows)), layout="constrained")
     axes = figure.add_subplot()
-    for y, row in enumerate(rows):
-        values = unit.scale * np.array(_finite(records, study, row, *column))
-        cell = records.values(study, row, *column)
+    for y, row in enumerate(study.rows):
+        cell = study.values(row, *column)
+        values = unit.scale * np.array(finite_values(cell))
         interval = mean_interval(values.tolist()) if len(values) else None
         if interval:
             _points_row(axes, y, values, interval, look[row])
-            if is_none(records.of(study, row)):
+            if study.is_none(row):
                 axes.axvline(interval.mean, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
         note = f" ({len(values)}/{len(cell)})" if len(values) < len(cell) else ""
         told = f"{interval.text(unit.digits)}{note}" if interval else "-"
         axes.text(1.02, y, told, transform=axes.get_yaxis_transform(), va="center", fontsize=SMALL, color=INK)
-    finish(axes)
+    plain_axes(axes)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
-    axes.set_yticks(range(len(rows)), rows, parse_math=False)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
+    axes.set_yticks(range(len(study.rows)), study.rows, parse_math=False)
+    axes.set_ylim(len(study.rows) - 0.4, -0.6)
     if unit.best is max and unit.scale == 100:  # shares in per cent
         low, high = axes.get_xlim()
         axes.set_xlim(max(low, -1.0), min(high, 100.5))
-    at = "" if column.at is None else f" at {column.at} {many(text)}"
-    axes.set_xlabel(f"{title_of(column.metric, text)}{at}", fontsize=TYPE)
+    at = "" if column.at is None else f" at {column.at} {many(study.unit)}"
+    axes.set_xlabel(f"{title_of(column.metric, study.unit)}{at}", fontsize=TYPE)
     return Drawn(_file(column.metric), figure, f"{words(column.metric).capitalize()}{at}. {_SEEDS}")
 
 
@@ -158,44 +151,38 @@ def _points_row(axes: Axes, y: int, values: np.ndarray, interval, style: Style) 
     axes.errorbar(interval.mean, y - 0.08, xerr=half, **bar)
 
 
-def lines_figure(records: Records, study: str, metric: str, look: Mapping[str, Style]) -> Drawn:
+def lines_figure(study: StudyRecords, metric: str, look: Mapping[str, Style]) -> Drawn:
     """Draws a metric over the places where it was measured; the place of training is marked."""
-    ats, unit = records.metrics(study)[metric], unit_of(metric)
-    axis = axis_of(records, study, metric, ats)
-    text = records.of(study)[0].unit
-    made = means(
-        records, study, {at: functools.partial(_cell, records, study, metric, at) for at in ats}, unit.scale != 100
-    )
+    ats, unit = study.metrics[metric], unit_of(metric)
+    axis = axis_of(study, metric)
+    made = means(study, metric, {at: at for at in ats}, may_be_log=unit.scale != 100)
     made = {row: each.scaled(unit.scale) for row, each in made.items()}
     by = "" if " by " in metric else f" by {axis.title.partition(' (')[0]}"
     told = f"{words(metric).capitalize()}{by}. {_BANDS}"
     told += f" Dashed: where rows were trained, {axis.trained:g}." if axis.trained else ""
-    figure = draw(records, study, made, look, axis, title_of(metric, text), unit.best or min)
+    figure = draw(study, made, look, axis, title_of(metric, study.unit), unit.best or min)
     return Drawn(f"{_file(metric)}_lines", figure, told)
 
 
-def _cell(records: Records, study: str, metric: str, at, row: str) -> Mapping[int, float | None]:
-    return records.values(study, row, metric, at)
-
-
-def axis_of(records: Records, study: str, metric: str, ats: Sequence[float]) -> Axis:
+def axis_of(study: StudyRecords, metric: str) -> XAxis:
     """Returns the axis of a metric: lengths in tokens, resolutions in pixels or patches, or blocks."""
     if metric.startswith("position error"):
-        return Axis("blocks before the probe")
-    unit, trained = records.of(study)[0].unit, trained_at(records.of(study))
+        return XAxis("blocks before the probe")
+    ats, unit = study.metrics[metric], study.unit
     title = {"pixel": "resolution (pixels)", "patch": "resolution (patches)"}.get(unit, f"length ({many(unit)})")
-    return Axis(title, trained if trained in ats else None, {}, max(ats) >= 6 * min(ats))
+    return XAxis(title, study.trained_at if study.trained_at in ats else None, {}, max(ats) >= 6 * min(ats))
 
 
-def means(records: Records, study: str, cells: Mapping[float, Callable], may_be_log: bool) -> dict[str, Line]:
+def means(study: StudyRecords, metric: str, places: Mapping[float, At], may_be_log: bool) -> dict[str, RowCurve]:
     """Returns the line of each row; geometric means if they span a factor of four, where a band could reach 0.
 
     Args:
-      cells: {x: function from a row to its values by seed}.
+      places: {x: place of the metric}.
     """
 
-    def made(geometric: bool) -> dict[str, Line]:
-        return {row: line({x: of_row(row) for x, of_row in cells.items()}, geometric) for row in records.rows(study)}
+    def made(geometric: bool) -> dict[str, RowCurve]:
+        cells = {row: {x: study.values(row, metric, at) for x, at in places.items()} for row in study.rows}
+        return {row: line(by_x, geometric) for row, by_x in cells.items()}
 
     found = {row: each for row, each in made(False).items() if len(each.x)}
     mean = np.concatenate([each.mean[np.isfinite(each.mean)] for each in found.values()] or [np.zeros(0)])
@@ -205,41 +192,38 @@ def means(records: Records, study: str, cells: Mapping[float, Callable], may_be_
 
 
 def draw(
-    records: Records,
-    study: str,
-    lines: Mapping[str, Line],
+    study: StudyRecords,
+    lines: Mapping[str, RowCurve],
     look: Mapping[str, Style],
-    axis: Axis,
+    axis: XAxis,
     title: str,
     best: Callable,
+    dress: Callable[[Axes], None] = lambda axes: None,
 ) -> Figure:
-    """Draws the panels of a study's lines."""
-    panels = panels_of(records, study, lines)
-    shown = references(records, study, lines, best) if len(panels) > 1 else []
-    return line_panels(lines, look, panels, axis, title, shown)
+    """Draws the panels of a study's lines; if there are several, each repeats the reference and the best line in grey."""
+    panels = panels_of(study, lines)
+    repeated = references(study, lines, best) if len(panels) > 1 else []
+    return line_panels(lines, look, panels, axis, title, repeated, dress)
 
 
-def panels_of(records: Records, study: str, lines: Iterable[str]) -> dict[str, list[str]]:
+def panels_of(study: StudyRecords, lines: Iterable[str]) -> dict[str, list[str]]:
     """Returns {title: rows}: one panel for few rows, else one for each base with several variants, or for each family."""
-    kept = [row for row in records.rows(study) if row in lines]
-    bases = {row: records.of(study, row)[0].base for row in kept}
+    kept = [row for row in study.rows if row in lines]
+    bases = {row: study.rows[row][0].base for row in kept}
     if len({base for row, base in bases.items() if base != row}) > 1:
+        of_row = bases
         groups: dict[str, list[str]] = {}
-        for row, base in bases.items():
-            groups.setdefault(base, []).append(row)
-        alone = [rows[0] for rows in groups.values() if len(rows) == 1]
-        groups = {base: rows for base, rows in groups.items() if len(rows) > 1}
-        return _parted({**groups, **({"others": alone} if alone else {})})
-    families: dict[str, list[str]] = {name: [] for name in FAMILIES}
-    for row in kept:
-        families[family_of(records.of(study, row)[0].encoding)].append(row)
-    families = {name: rows for name, rows in families.items() if rows}
-    if len(kept) <= MOST and all(len(rows) <= ALIKE for rows in families.values()):
+    else:
+        of_row = {row: family_of(study.rows[row][0].encoding) for row in kept}
+        groups = {name: [] for name in FAMILIES}
+    for row, name in of_row.items():
+        groups.setdefault(name, []).append(row)
+    if of_row is not bases and len(kept) <= MOST and all(len(rows) <= ALIKE for rows in groups.values()):
         return {"": kept}
-    few = [row for rows in families.values() if len(rows) == 1 for row in rows]
-    return _parted(
-        {**{name: rows for name, rows in families.items() if len(rows) > 1}, **({"others": few} if few else {})}
-    )
+    panels = {name: rows for name, rows in groups.items() if len(rows) > 1}
+    if alone := [row for rows in groups.values() if len(rows) == 1 for row in rows]:
+        panels["others"] = alone
+    return _parted(panels)
 
 
 def _parted(panels: Mapping[str, list[str]]) -> dict[str, list[str]]:
@@ -252,9 +236,9 @@ def _parted(panels: Mapping[str, list[str]]) -> dict[str, list[str]]:
     return made
 
 
-def references(records: Records, study: str, lines: Mapping[str, Line], best: Callable) -> list[str]:
+def references(study: StudyRecords, lines: Mapping[str, RowCurve], best: Callable) -> list[str]:
     """Returns the rows that every panel repeats: `none`, and the line with the best end if all lines have one."""
-    found = [row for row in lines if is_none(records.of(study, row))]
+    found = [row for row in lines if study.is_none(row)]
     finite = {row: each.x[np.isfinite(each.mean)] for row, each in lines.items()}
     finite = {row: x for row, x in finite.items() if len(x)}
     if finite:
@@ -266,10 +250,10 @@ def references(records: Records, study: str, lines: Mapping[str, Line], best: Ca
 
 
 def line_panels(
-    lines: Mapping[str, Line],
+    lines: Mapping[str, RowCurve],
     look: Mapping[str, Style],
     panels: Mapping[str, Sequence[str]],
-    axis: Axis,
+    axis: XAxis,
     title: str,
     repeated: Sequence[str] = (),
     dress: Callable[[Axes], None] = lambda axes: None,
@@ -286,7 +270,7 @@ def line_panels(
     figure = Figure(figsize=(WIDTH, 0.6 + sum(heights)), layout="constrained")
     grid = figure.subplots(len(panels), 1, squeeze=False, sharex=True, sharey=True, height_ratios=heights)[:, 0]
     for axes, (heading, rows) in zip(grid, panels.items(), strict=True):
-        finish(axes)
+        plain_axes(axes)
         axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
         axes.set_title(heading, fontsize=TYPE, loc="left", pad=3)
         for row in (each for each in repeated if each not in rows):
@@ -305,7 +289,7 @@ def line_panels(
     return figure
 
 
-def _mark_places(axes: Axes, axis: Axis, places: Sequence[float]) -> None:
+def _mark_places(axes: Axes, axis: XAxis, places: Sequence[float]) -> None:
     """Draws ticks at the places that have room for a name, and a dashed line at the place of training."""
     if axis.log:
         axes.set_xscale("log", base=2)
@@ -314,13 +298,13 @@ def _mark_places(axes: Axes, axis: Axis, places: Sequence[float]) -> None:
     if axis.names:
         places = sorted(axis.names)
     if len(places) > 16:
-        axes.xaxis.set_major_formatter(lambda place, _: short(place))
+        axes.xaxis.set_major_formatter(lambda place, _: short_place(place))
         return
     at = np.log2(places) if axis.log else np.asarray(places, float)
     named = spaced(at, places.index(axis.trained) if axis.trained in places else 0)
     axes.xaxis.set_major_locator(FixedLocator(places))
     axes.xaxis.set_minor_locator(NullLocator())
-    texts = [axis.names.get(place) or short(place) for place in places]
+    texts = [axis.names.get(place) or short_place(place) for place in places]
     axes.set_xticks(places, [text if index in named else "" for index, text in enumerate(texts)])
 
 
@@ -337,19 +321,19 @@ def spaced(at: Sequence[float], first: int = 0, near: float = 0.13) -> set[int]:
     return set(found)
 
 
-def short(place: float) -> str:
+def short_place(place: float) -> str:
     """Returns a place as short text: 16k for 16384."""
     return f"{place / 1024:g}k" if place >= 1024 and place % 1024 == 0 else f"{place:g}"
 
 
-def finish(axes: Axes) -> None:
+def plain_axes(axes: Axes) -> None:
     """Applies the look that all figures share."""
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=SMALL)
 
 
-def draw_line(axes: Axes, made: Line, style: Style) -> None:
+def draw_line(axes: Axes, made: RowCurve, style: Style) -> None:
     """Draws a mean with its band."""
     face = style.color if style.filled else "white"
     marks = (
@@ -361,7 +345,7 @@ def draw_line(axes: Axes, made: Line, style: Style) -> None:
         axes.fill_between(made.x, made.low, made.high, color=style.color, alpha=0.14, linewidth=0)
 
 
-def scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
+def scale_y(axes: Axes, lines: Mapping[str, RowCurve]) -> None:
     """Sets limits from the means, and a logarithmic axis for geometric means.
 
     Bands add at most a quarter: the band of two seeds is 12 standard errors wide and would flatten everything else.
@@ -381,7 +365,7 @@ def scale_y(axes: Axes, lines: Mapping[str, Line]) -> None:
     axes.set_ylim(bottom, min(np.nanmax(mean + half_width), high + 0.25 * span) + 0.04 * span)
 
 
-def _name_lines(axes: Axes, lines: Mapping[str, Line], look: Mapping[str, Style], height: float) -> None:
+def _name_lines(axes: Axes, lines: Mapping[str, RowCurve], look: Mapping[str, Style], height: float) -> None:
     """Names each line at its right end; names move apart until none overlap, and a thin line in its colour leads back.
 
     Args:
@@ -418,51 +402,40 @@ def spread_apart(wanted: Sequence[float], gap: float) -> np.ndarray:
     return np.clip(free, 0, max(0.0, 1 - shift[-1])) + shift
 
 
-def _learning_curves(records: Records, study: str, look: Mapping[str, Style]) -> Drawn:
-    """Draws the mean training loss over the steps that all seeds of a row recorded."""
-    steps = records.metrics(study)["training loss"]
-    cells = {step: functools.partial(_cell, records, study, "training loss", step) for step in steps}
-    made = means(records, study, cells, may_be_log=True)
-    figure = draw(records, study, made, look, Axis("training step"), "training loss", min)
-    return Drawn("learning_curves", figure, f"Training loss by step. {_BANDS}", aside=True)
-
-
-def _of_two_numbers(records: Records, study: str, look: Mapping[str, Style]) -> list[Drawn]:
+def _of_two_numbers(study: StudyRecords, look: Mapping[str, Style]) -> list[Drawn]:
     """Draws metrics at lengths and depths as maps, and the loss by position as lines for two lengths of windows."""
-    drawn, found = [], records.metrics(study)
-    for metric, ats in found.items():
+    drawn = []
+    for metric, ats in study.metrics.items():
         if not all(isinstance(at, tuple) for at in ats):
             continue
         if metric.endswith(" by depth"):
-            if "exact match" in metric and _is_worth_drawing(records, study, metric, ats):
-                drawn.append(_depth_maps(records, study, metric, ats))
+            if "exact match" in metric and _is_worth_drawing(study, metric, ats):
+                drawn.append(_depth_maps(study, metric))
         else:
             windows = sorted({window for window, _ in ats})
             for window in sorted({windows[len(windows) // 2], windows[-1]}):
-                drawn.append(_by_position(records, study, metric, window, ats, look))
+                drawn.append(_by_position(study, metric, window, look))
     return drawn
 
 
-def _by_position(records: Records, study: str, metric: str, window: int, ats, look) -> Drawn:
+def _by_position(study: StudyRecords, metric: str, window: int, look: Mapping[str, Style]) -> Drawn:
     """Draws the loss of a token by the number of tokens before it, in windows of one length."""
-    cells = {1 + x: functools.partial(_cell, records, study, metric, (of, x)) for of, x in ats if of == window}
-    text, trained = records.of(study)[0].unit, trained_at(records.of(study))
-    axis = Axis(f"{many(text)} before, in a window of {window:,}", trained if trained < window else None, {}, log=True)
-    made = means(records, study, cells, may_be_log=True)
-    figure = draw(records, study, made, look, axis, title_of("loss", text), min)
-    told = f"Loss of each {text} by how many stand before it in its window of {window:,}. {_BANDS}"
+    places = {1 + at[1]: at for at in study.metrics[metric] if at[0] == window}
+    trained = study.trained_at if study.trained_at < window else None
+    axis = XAxis(f"{many(study.unit)} before, in a window of {window:,}", trained, {}, log=True)
+    made = means(study, metric, places, may_be_log=True)
+    figure = draw(study, made, look, axis, title_of("loss", study.unit), min)
+    told = f"Loss of each {study.unit} by how many stand before it in its window of {window:,}. {_BANDS}"
     return Drawn(f"loss_by_position_{window}", figure, told, aside=True)
 
 
-def _depth_maps(records: Records, study: str, metric: str, ats: Sequence[tuple]) -> Drawn:
+def _depth_maps(study: StudyRecords, metric: str) -> Drawn:
     """Draws a heat map for every row that retrieves anything: the share of correct answers (%), by length and depth."""
-    lengths, depths = (sorted({at[axis] for at in ats}) for axis in (0, 1))
+    lengths, depths = (sorted({at[axis] for at in study.metrics[metric]}) for axis in (0, 1))
     maps = {}
-    for row in records.rows(study):
-        found = np.full((len(depths), len(lengths)), np.nan)
-        for at in ats:
-            if is_whole(values := records.values(study, row, metric, at)):
-                found[depths.index(at[1]), lengths.index(at[0])] = 100 * np.mean(finite_values(values))
+    for row in study.rows:
+        cells = [[study.values(row, metric, (length, depth)) for length in lengths] for depth in depths]
+        found = np.array([[100 * np.mean([*v.values()]) if is_whole(v) else np.nan for v in line] for line in cells])
         if np.nanmax(np.nan_to_num(found)) >= 100 * _FEW:
             maps[row] = found
     down = -(-len(maps) // 2)
@@ -475,11 +448,11 @@ def _depth_maps(records: Records, study: str, metric: str, ats: Sequence[tuple])
                 shade = "white" if value < 60 else "black"
                 axes.text(x, y, f"{value:.0f}", ha="center", va="center", fontsize=SMALL, color=shade)
         axes.set_title(row.replace("$", r"\$"), fontsize=TYPE)
-        axes.set_xticks(range(len(lengths)), map(short, lengths), fontsize=SMALL)
+        axes.set_xticks(range(len(lengths)), map(short_place, lengths), fontsize=SMALL)
         axes.set_yticks(range(len(depths)), [f"{depth:g}" for depth in depths], fontsize=SMALL)
     for axes in grid.flat[len(maps) :]:
         axes.set_axis_off()
-    figure.supxlabel(f"length ({many(records.of(study)[0].unit)})", fontsize=TYPE)
+    figure.supxlabel(f"length ({many(study.unit)})", fontsize=TYPE)
     figure.supylabel("depth", fontsize=TYPE)
     what = words(metric.removesuffix(" by depth"))
     told = (
@@ -491,26 +464,22 @@ def _depth_maps(records: Records, study: str, metric: str, ats: Sequence[tuple])
 _STEADY = 1.5  # a cost that rises by less is flat
 
 
-def _costs(records: Records, study: str, look: Mapping[str, Style]) -> list[Drawn]:
+def _costs(study: StudyRecords, look: Mapping[str, Style]) -> list[Drawn]:
     """Draws costs that depend on the length, the least over seeds; a dotted line is a cost proportional to the length."""
     drawn = []
     for metric in ("seconds per window", "temporary bytes"):
         lines = {}
-        for row in records.rows(study):
-            cells = {at: _finite(records, study, row, metric, at) for at in records.metrics(study).get(metric, ())}
-            least = {at: min(values) for at, values in cells.items() if values}
-            if least:
-                x, y = (np.array(list(each), float) for each in (least.keys(), least.values()))
-                lines[row] = Line(x, y, np.zeros(len(y)), "", geometric=True)
+        for row in study.rows:
+            cells = {at: finite_values(study.values(row, metric, at)) for at in study.metrics.get(metric, ())}
+            if least := {at: min(values) for at, values in cells.items() if values}:
+                x, y = np.array([*least], float), np.array([*least.values()], float)
+                lines[row] = RowCurve(x, y, np.zeros(len(y)), "", geometric=True)
         if not any(max(each.mean) > _STEADY * min(each.mean) for each in lines.values()):
             continue
         places = sorted({x for each in lines.values() for x in each.x})
         top = float(np.median([each.mean[-1] for each in lines.values() if each.x[-1] == places[-1]]))
-        panels = panels_of(records, study, lines)
-        shown = references(records, study, lines, min) if len(panels) > 1 else []
-        axis = axis_of(records, study, metric, places)._replace(trained=None)
         dotted = functools.partial(_proportional, places, top)
-        figure = line_panels(lines, look, panels, axis, metric, shown, dotted)
+        figure = draw(study, lines, look, axis_of(study, metric)._replace(trained=None), metric, min, dotted)
         told = f"{metric.capitalize()} by length, the least over seeds. Dotted: a cost that grows as the length does."
         drawn.append(Drawn(_file(metric), figure, told, aside=True))
     return drawn

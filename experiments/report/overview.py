@@ -1,10 +1,13 @@
 """results/README.md, from the records: encodings for each purpose, verdicts on claims, and how each study was run."""
 
+import collections
+import dataclasses
+import functools
 import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
@@ -23,11 +26,11 @@ from experiments.report.claims import (
     Answer,
     Folders,
     Judged,
-    answer,
+    answer_to,
     judge_claims,
 )
 from experiments.report.families import FAMILIES, family_of
-from experiments.report.studies import Study, studies
+from experiments.report.studies import KnownStudy, studies
 from posjax.describe.figures import save
 from posjax.describe.markdown import escape_markdown, grid
 from posjax.files import replace_file
@@ -46,7 +49,8 @@ _OTHERS = (
 )
 
 
-class Results(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Results:
     """The content of a folder of results.
 
     Attributes:
@@ -56,19 +60,25 @@ class Results(NamedTuple):
       points: tuning points by folder.
     """
 
-    studies: list[Study]
-    folders: Folders
-    cards: Mapping[str, Any] = {}
-    points: Mapping[str, Sequence[Record]] = {}
+    studies: list[KnownStudy] = dataclasses.field(default_factory=list)
+    folders: Folders = dataclasses.field(default_factory=dict)
+    cards: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    points: Mapping[str, Sequence[Record]] = dataclasses.field(default_factory=dict)
 
+    @functools.cached_property
     def judged(self) -> list[Judged]:
-        """Returns all claims with their verdicts."""
+        """All claims with their verdicts."""
         return judge_claims([claim for study in self.studies for claim in study.claims], self.folders)
 
-    def answers(self, judged: Sequence[Judged]) -> list[Answer]:
-        """Returns the answers to all questions that have records."""
+    @functools.cached_property
+    def answers(self) -> list[Answer]:
+        """The answers to all questions that have records."""
         asked = [question for study in self.studies for question in study.questions]
-        return [found for each in asked if (found := answer(each, self.folders, judged))]
+        return [found for each in asked if (found := answer_to(each, self.folders, self.judged))]
+
+    def core_hours(self, folder: str) -> float:
+        """Returns the cost of a study that was run; see `page.core_hours`."""
+        return page.core_hours(self.folders[folder], self.points.get(folder, ()))
 
 
 def read_results(directory: pathlib.Path) -> Results:
@@ -81,7 +91,7 @@ def read_results(directory: pathlib.Path) -> Results:
     for study in known:
         place = directory / study.name
         try:
-            found = page.in_order(read_study(place), study.config)
+            found = page.in_config_order(read_study(place), study.config)
         except ValueError as error:
             raise ValueError(f"{place / 'results.jsonl'}: {error}") from error
         if len(found):
@@ -93,47 +103,52 @@ def read_results(directory: pathlib.Path) -> Results:
     return Results(known, folders, json.loads(cards.read_text())["cards"] if cards.exists() else {}, points)
 
 
-def write(directory: pathlib.Path) -> list[pathlib.Path]:
+def write_overview(directory: pathlib.Path) -> list[pathlib.Path]:
     """Writes README.md and its figure; returns their paths. Raises the errors of `read_results`."""
     results = read_results(directory)
     replace_file(directory / page.NAME, render(results).encode())
-    judged = results.judged()
-    drawn = figure(results, results.answers(judged))
+    drawn = figure(results)
     return [directory / page.NAME, *([save(drawn, directory / PICTURE, dpi=200)] if drawn else [])]
 
 
 def render(results: Results) -> str:
     """Returns the Markdown of the page."""
-    judged = results.judged()
-    answers = results.answers(judged)
-    parts = ["# Results", _summary(results, judged), "## Which one?", _answers(results, answers)]
-    if any(each.question.column for each in answers):
-        parts += [f"![Encodings by tasks, as differences to no encoding]({PICTURE})", _figure_caption()]
-    parts += ["## Claims", _legend(judged), *_claims(results, judged)]
-    parts += ["## How each study was run", _inventory(results, judged)]
+    parts = ["# Results", _summary(results), "## Which one?", _answers(results)]
+    if any(each.question.column for each in results.answers):
+        families = "; ".join(f"{family.glyph} {family.about}" for family in FAMILIES.values())
+        parts += [f"![Encodings by tasks, as differences to no encoding]({PICTURE})"]
+        parts += [
+            "*Better than no encoding (blue, a positive number) or worse (orange); ≈ is not settled, and nothing stands "
+            f"where nothing was measured. Marks are of families: {families}.*"
+        ]
+    parts += [
+        "## Claims",
+        "A claim *holds* if ours lies in the range that it says, and *fails at this size* if ours lies outside, each after "
+        "Holm's correction over the claims of its study; else it is *not settled*. The page of each study has the numbers, "
+        "its doubts, and what was tried where ours is against the paper.",
+        *_claims(results),
+    ]
+    parts += ["## How each study was run", _inventory(results)]
     return "\n\n".join(parts) + "\n"
 
 
-def _summary(results: Results, judged: Sequence[Judged]) -> str:
-    counts = {
-        verdict: sum(each.verdict == verdict for each in judged) for verdict in (HOLDS, FAILS, UNSETTLED, NOT_RUN)
-    }
-    roles = {PUBLISHED: "published", REPEAT: "repeats on other data", CONTROL: "controls of our own"}
-    held = {role: sum(each.claim.role == role for each in judged if each.verdict == HOLDS) for role in roles}
+def _summary(results: Results) -> str:
+    verdicts = collections.Counter(each.verdict for each in results.judged)
+    held = collections.Counter(each.claim.role for each in results.judged if each.verdict == HOLDS)
     count = sum(map(len, results.folders.values()))
-    cost = sum(page.core_hours(found, results.points.get(name, ())) for name, found in results.folders.items())
+    cost = sum(map(results.core_hours, results.folders))
     return (
-        f"Of {len(judged)} claims of papers {counts[HOLDS]} hold at this size, {counts[FAILS]} fail, {counts[UNSETTLED]} are "
-        f"not settled and {counts[NOT_RUN]} have not been run. Those that hold are {held[PUBLISHED]} published ones, "
-        f"{held[REPEAT]} {roles[REPEAT]} and {held[CONTROL]} {roles[CONTROL]}; behind all of them are {count:,} records and "
-        f"at most {cost:.0f} core-hours of small models on two CPU cores.\n\n"
+        f"Of {len(results.judged)} claims of papers {verdicts[HOLDS]} hold at this size, {verdicts[FAILS]} fail, "
+        f"{verdicts[UNSETTLED]} are not settled and {verdicts[NOT_RUN]} have not been run. Those that hold are "
+        f"{held[PUBLISHED]} published ones, {held[REPEAT]} repeats on other data and {held[CONTROL]} controls of our own; "
+        f"behind all of them are {count:,} records and at most {cost:.0f} core-hours of small models on two CPU cores.\n\n"
         "`python -m experiments.report` writes this page from the records, and a test checks that it is current."
     )
 
 
-def _answers(results: Results, answers: Sequence[Answer]) -> str:
-    lines = [_answer(each) for each in answers if each.question.main]
-    measured, moved = packed(results.cards)
+def _answers(results: Results) -> str:
+    lines = [_answer(each) for each in results.answers if each.question.main]
+    measured, moved = packed_specs(results.cards)
     if measured:
         alike = f"{len(measured) - len(moved)} of {len(measured)}"
         told = f"{alike} specs of the [scorecard](scorecard/README.md) read them as documents alone"
@@ -160,59 +175,35 @@ def _answer(found: Answer) -> str:
 
 def lead_text(found: Answer) -> str:
     """Returns the leader's gain on the reference: ``0.31 ± 0.02 nats better``."""
-    unit, interval = found.question.unit, found.lead.estimate.interval().scaled(found.question.unit.scale)
+    unit, lead = found.question.unit, found.gain(found.leader).interval()
     digits = unit.digits - (unit.scale == 100)
-    return f"{abs(interval.mean):.{digits}f} ± {interval.half_width:.{digits}f} {unit.of_differences} better"
+    return f"{lead.mean:.{digits}f} ± {lead.half_width:.{digits}f} {unit.of_differences} better"
 
 
 def _codes(rows: Sequence[str]) -> str:
     return f"{len(rows)} rows" if len(rows) > 6 else ", ".join(f"`{row}`" for row in rows)
 
 
-def packed(cards: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+def packed_specs(cards: Mapping[str, Any]) -> tuple[list[str], list[str]]:
     """Returns the specs measured on packed rows, and the specs whose logits change when another document comes first."""
     measured = {spec: card["measures"]["D_batch"] for spec, card in cards.items() if "measures" in card}
     return list(measured), [spec for spec, cell in measured.items() if cell["verdict"] == "fail"]
 
 
-class Matrix(NamedTuple):
-    """Answers to the questions that have a column, and the name of each encoding's row there.
+def matrix(results: Results) -> dict[str, dict[str, tuple[Answer, str]]]:
+    """Returns {encoding: {column: (answer, row)}} of encodings that were trained in several columns, by family.
 
-    Attributes:
-      rows: {encoding: {column: row}}.
+    Columns are of questions. The first row of an encoding stands for it.
     """
-
-    answers: Mapping[str, Answer]
-    rows: Mapping[str, Mapping[str, str]]
-
-    def gain(self, encoding: str, column: str) -> tuple[float, bool] | None:
-        """Returns (gain on no encoding, in the shown unit; whether it is significant); None if not measured."""
-        found, row = self.answers[column], self.rows[encoding].get(column)
-        if row is None or row not in found.against:
-            return None
-        verdict, unit = found.against[row], found.question.unit
-        sign = 1 if unit.best is max else -1
-        return sign * unit.scale * verdict.estimate.value, verdict.separated
-
-
-_TWICE = 2  # fewest columns of an encoding that is shown
-
-
-def matrix(results: Results, answers: Sequence[Answer]) -> Matrix:
-    """Returns the encodings that were trained in several columns, by family."""
-    columns = {each.question.column: each for each in answers if each.question.column}
-    rows: dict[str, dict[str, str]] = {}
-    for title, found in columns.items():
-        for record in results.folders[found.question.folder]:
-            if record.study == found.question.tables[0].study and record.base == record.row:
-                name = name_of(record.encoding)
-                kept = rows.setdefault(name, {})
-                # Prefer a row that sees the grid to a row that sees its raster.
-                if title not in kept or not record.encoding.startswith("raster"):
-                    kept.setdefault(title, record.row)
-    several = {name: kept for name, kept in rows.items() if len(kept) >= _TWICE and name != "none"}
+    rows: dict[str, dict[str, tuple[Answer, str]]] = {}
+    for found in results.answers:
+        question = found.question
+        for record in results.folders[question.folder] if question.column else ():
+            if record.study == question.tables[0].study and record.base == record.row:
+                rows.setdefault(name_of(record.encoding), {}).setdefault(question.column, (found, record.row))
     order = list(FAMILIES)
-    return Matrix(columns, dict(sorted(several.items(), key=lambda item: order.index(family_of(item[0])))))
+    names = [name for name, columns in rows.items() if len(columns) > 1 and name != "none"]
+    return {name: rows[name] for name in sorted(names, key=lambda name: order.index(family_of(name)))}
 
 
 def name_of(spec: str) -> str:
@@ -225,97 +216,72 @@ def name_of(spec: str) -> str:
 _COLOURS = LinearSegmentedColormap.from_list("worse and better", ("#d9822b", "#ffffff", "#2b6cb0"))
 
 
-def figure(results: Results, answers: Sequence[Answer]) -> Figure | None:
+def figure(results: Results) -> Figure | None:
     """Draws the matrix as a heat map: blue is better than no encoding, orange worse, white not settled."""
-    made = matrix(results, answers)
-    if not made.rows or not made.answers:
+    made = matrix(results)
+    titles = list(dict.fromkeys(each.question.column for each in results.answers if each.question.column))
+    if not made:
         return None
-    titles, names = list(made.answers), list(made.rows)
+    names = list(made)
     shade = np.zeros((len(names), len(titles)))
     drawn = Figure(figsize=(figures.WIDTH, 1.9 + 0.23 * len(names)), layout="constrained")
     axes = drawn.add_subplot()
     for x, title in enumerate(titles):
-        found = {name: gain for name in names if (gain := made.gain(name, title))}
-        most = max((abs(gain) for gain, _ in found.values()), default=1.0) or 1.0
-        digits = 1 if made.answers[title].question.unit.scale == 100 else 2
-        for y, name in enumerate(names):
-            gain, clear = found.get(name, (None, False))
+        cells = {y: made[name][title] for y, name in enumerate(names) if title in made[name]}
+        gains = {y: found.gain(row).value for y, (found, row) in cells.items() if row in found.against}
+        most = max(map(abs, gains.values()), default=1.0) or 1.0
+        for y, gain in gains.items():
+            found, row = cells[y]
+            clear, digits = found.against[row].separated, 1 if found.question.unit.scale == 100 else 2
             shade[y, x] = gain / most if clear else 0.0
-            text = "" if gain is None else f"{gain:+.{digits}f}" if clear else "≈"
+            text = f"{gain:+.{digits}f}" if clear else "≈"
             color = "white" if abs(shade[y, x]) > 0.75 else "black"
             axes.text(x, y, text, ha="center", va="center", fontsize=figures.SMALL - 1, color=color)
     axes.imshow(shade, cmap=_COLOURS, vmin=-1, vmax=1, aspect="auto")
     axes.set_xticks(range(len(titles)), titles, rotation=90, fontsize=figures.SMALL)
     axes.xaxis.tick_top()
-    axes.set_yticks(
-        range(len(names)), [f"{FAMILIES[family_of(name)].glyph} {name}" for name in names], fontsize=figures.SMALL
-    )
-    for tick, name in zip(axes.get_yticklabels(), names, strict=True):
-        tick.set_color(FAMILIES[family_of(name)].color)
+    looks = [FAMILIES[family_of(name)] for name in names]
+    labels = [f"{look.glyph} {name}" for look, name in zip(looks, names, strict=True)]
+    axes.set_yticks(range(len(names)), labels, fontsize=figures.SMALL)
+    for tick, look in zip(axes.get_yticklabels(), looks, strict=True):
+        tick.set_color(look.color)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     return drawn
 
 
-def _figure_caption() -> str:
-    families = "; ".join(f"{family.glyph} {family.about}" for family in FAMILIES.values())
-    return (
-        "*Better than no encoding (blue, a positive number) or worse (orange); ≈ is not settled, and nothing stands where "
-        f"nothing was measured. Marks are of families: {families}.*"
-    )
-
-
-def _legend(judged: Sequence[Judged]) -> str:
-    return (
-        "A claim *holds* if ours lies in the range that it says, and *fails at this size* if ours lies outside, each after "
-        "Holm's correction over the claims of its study; else it is *not settled*. The page of each study has the numbers, "
-        "its doubts, and what was tried where ours is against the paper."
-    )
-
-
-def _claims(results: Results, judged: Sequence[Judged]) -> list[str]:
+def _claims(results: Results) -> list[str]:
     """Returns the claims of each study, folded."""
     parts = []
     for study in results.studies:
-        own = [each for each in judged if each.claim.folder == study.name]
+        own = [each for each in results.judged if each.claim.folder == study.name]
         if not own:
             continue
-        counts = [
-            f"{n} {name}" for name in (HOLDS, FAILS, UNSETTLED, NOT_RUN) if (n := sum(e.verdict == name for e in own))
-        ]
-        lines = "\n".join(_claim(each, study) for each in own)
-        start = (
-            f"[Table and figures]({study.name}/README.md)." if study.name in results.folders else f"`{study.command}`"
-        )
-        parts.append(page.folded(f"{study.config.title}: {', '.join(counts)}", f"{start}\n\n{lines}"))
+        verdicts = collections.Counter(each.verdict for each in own)
+        counts = [f"{verdicts[name]} {name}" for name in (HOLDS, FAILS, UNSETTLED, NOT_RUN) if verdicts[name]]
+        lines = [f"[Table and figures]({study.name}/README.md).\n"]
+        if study.name not in results.folders:
+            lines = [f"`{study.command}`\n"]
+        for claim, estimates, _, _, verdict, _ in own:
+            says = escape_markdown(f"{claim.says} ({claim.source})")
+            link = f" [Numbers]({study.name}/README.md#{claim.id})" if estimates else ""
+            lines.append(f'- <a id="{claim.id}"></a>**{page.capital(verdict)}.** {says}{link}')
+        parts.append(page.folded(f"{study.config.title}: {', '.join(counts)}", "\n".join(lines)))
     return parts
 
 
-_WORDS = {HOLDS: "hold", FAILS: "fail", UNSETTLED: "not settled", NOT_RUN: "not run"}
-
-
-def _claim(judged: Judged, study: Study) -> str:
-    claim = judged.claim
-    says = escape_markdown(f"{claim.says} ({claim.source})")
-    link = f" [Numbers]({study.name}/README.md#{claim.id})" if judged.estimates else ""
-    return f'- <a id="{claim.id}"></a>**{page.capital(judged.verdict)}.** {says}{link}'
-
-
-def _inventory(results: Results, judged: Sequence[Judged]) -> str:
+def _inventory(results: Results) -> str:
     """Returns a row for each study that was run or has claims; then the other folders."""
-    rows, claimed = [], {each.claim.folder for each in judged}
+    rows = []
     for study in results.studies:
-        found = results.folders.get(study.name)
-        if found is None:
-            if study.name in claimed:
-                rows.append((escape_markdown(study.config.title), "not run", "", f"`{study.command}`"))
-            continue
-        hours = page.core_hours(found, results.points.get(study.name, ()))
-        link = f"[{escape_markdown(study.config.title)}]({study.name}/README.md)"
-        count = len({(record.study, record.row) for record in found})
-        rows.append((link, str(count), f"{hours:.1f}", f"`{study.command}`"))
+        title, command = escape_markdown(study.config.title), f"`{study.command}`"
+        if study.name in results.folders:
+            count, hours = len(results.folders[study.name].rows), results.core_hours(study.name)
+            rows.append((f"[{title}]({study.name}/README.md)", str(count), f"{hours:.1f}", command))
+        elif study.claims:
+            rows.append((title, "not run", "", command))
     others = "\n".join(
-        f"- [{name}]({name}): {what}. `python -m experiments.{command}`" for name, what, command in _OTHERS
+        f"- [{name}]({name}): {about}. `python -m experiments.{command}`" for name, about, command in _OTHERS
     )
     told = (
         "Core-hours are wall time times the cores that were there, on machines that may have been shared: upper bounds. "

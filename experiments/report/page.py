@@ -1,6 +1,6 @@
 """The page of a study, results/NAME/README.md: two sentences, verdicts on claims, tables, figures and the command.
 
-    page = write_page(config, records, workdir, command)      # README.md and its PNGs
+    page = write_study_page(config, records, workdir, command)      # README.md and its PNGs
     print_page(page)                                          # the same tables, for a terminal
 
 A page is a function of its arguments: no clock, no host name. Equal records give equal files.
@@ -10,7 +10,6 @@ import dataclasses
 import math
 import pathlib
 import re
-import statistics
 import sys
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -22,7 +21,6 @@ from experiments.report import figures, paper, table, trends
 from experiments.report.claims import (
     FAILS,
     NOT_RUN,
-    Claim,
     Expectation,
     Folders,
     Judged,
@@ -30,7 +28,7 @@ from experiments.report.claims import (
     looked_at,
 )
 from experiments.report.figures import Drawn
-from experiments.report.statistics import LEVEL, Estimate
+from experiments.report.statistics import LEVEL, Estimate, is_whole
 from experiments.report.studies import study_of
 from experiments.report.table import StudyTable
 from experiments.report.units import Unit
@@ -43,76 +41,102 @@ _DPI, _COLORS = 200, 256  # line drawings then take 20 to 60 KB
 
 
 class Page(NamedTuple):
-    """The written page: its tables, for a terminal, and the paths of all files."""
+    """A page: its Markdown, its figures, its tables for a terminal, and the paths of its files once they are written."""
 
+    markdown: str
+    drawn: list[Drawn]
     tables: list[StudyTable]
-    paths: list[pathlib.Path]
+    paths: tuple[pathlib.Path, ...] = ()
 
 
-def write_page(
-    config: ConfigDict,
-    records: Sequence[Record],
-    workdir: pathlib.Path,
-    command: str | None,
-    claims: Sequence[Claim] = (),
+def make_page(
+    config: ConfigDict, records: Iterable[Record], command: str | None, points: Sequence[Record] = ()
 ) -> Page:
-    """Writes README.md and its figures into the folder of a study, and removes figures that only the earlier page showed.
+    """Returns the page of a study, which need not be finished.
 
     Args:
       config: of the study; `title`, `point`, `notes`, `paper`, `axis`, `curves` and `page` (says, headings, headline) are
         shown if given.
-      records: of all rows; they may be unfinished.
+      records: of all rows. They decide the claims of the study of this name in configs/.
       command: runs the study.
-      claims: that the records decide; by default the claims of the study of this name in configs/.
+      points: of its tuning.
 
     Raises:
       ValueError: there are no records, or they make no table (`experiments.records.Records`).
     """
-    made = _Page(config, records, workdir, claims)
-    drawn = [*(drawn for drawn, _ in made.across), *(each for section in made.sections for each in section.drawn)]
+    records = in_config_order(records, config)
+    if not len(records):
+        raise ValueError("there are no records: run at least one row before asking for its page")
+    known = study_of(config.get("name", ""))
+    folders = {known.name: records} if known else {}
+    judged = judge_claims(known.claims if known else (), folders)
+    says = _page_of(config).get("says") or config.get("point", "")
+    parts = [f"# {escape_markdown(config.get('title', 'A study'))}", escape_markdown(says)]
+    if any(each.verdict != NOT_RUN for each in judged):
+        parts += ["## What papers claim", "\n".join(_claim(each, folders) for each in judged)]
+    all_drawn, all_tables = [], []
+    for drawn, below in _across(records, config):
+        parts += [_image(drawn), below]
+        all_drawn.append(drawn)
+    look = figures.styles(records)
+    for study in records.studies.values():
+        name = heading_of(study.name, config) if len(records.studies) > 1 else ""
+        tables = table.tables(study, name)
+        drawn = figures.study_figures(study, look)
+        if "curves" in config and (beside := paper.beside_curves(study, config.curves, look)):
+            drawn.insert(1, beside)
+        start = f"{re.sub(r'[^A-Za-z0-9.-]+', '_', study.name)}_" if name else ""
+        drawn = [each._replace(name=f"{start}{each.name}") for each in drawn]
+        parts += _section(name, tables, drawn)
+        all_drawn, all_tables = all_drawn + drawn, all_tables + tables
+    specs = dict.fromkeys((record.row, record.encoding) for record in records)
+    specs = [f"- {escape_markdown(row)}: `{spec}`" for row, spec in specs if spec.removesuffix("()") != row]
+    parts += ["## The rows", "\n".join(specs)] if specs else []
+    parts += ["## How it was run", f"```\n{command}\n```" if command else ""]
+    hours = f"At most {core_hours(records, points):.1f} core-hours, of choosing rates and measuring too."
+    parts += [f"{capital(regime(records))}. {hours}"]
+    parts += [escape_markdown(config.get("notes", "")), *map(escape_markdown, _notes(records) + _tuning_notes(records))]
+    parts += ["## How to read it", how_to_read(records, all_tables, judged)]
+    return Page("\n\n".join(filter(None, parts)) + "\n", all_drawn, all_tables)
+
+
+def write_study_page(config: ConfigDict, records: Iterable[Record], workdir: pathlib.Path, command: str | None) -> Page:
+    """Writes README.md and its figures into the folder of a study, and removes figures that only the earlier page showed.
+
+    Raises the errors of `make_page`.
+    """
+    page = make_page(config, records, command, read_records(workdir / TUNING))
     workdir.mkdir(parents=True, exist_ok=True)
-    paths = [save(each.figure, workdir / f"{each.name}.png", _DPI, _COLORS) for each in drawn]
-    for old in _pictures(workdir) - set(paths):
+    path = workdir / NAME
+    earlier = re.findall(r"\]\(([\w.-]+\.png)\)", path.read_text()) if path.exists() else ()
+    pictures = [save(each.figure, workdir / f"{each.name}.png", _DPI, _COLORS) for each in page.drawn]
+    for old in {workdir / name for name in earlier} - {*pictures}:
         old.unlink(missing_ok=True)
-    replace_file(workdir / NAME, made.markdown(command).encode())
-    return Page([each for section in made.sections for each in section.tables], [workdir / NAME, *paths])
-
-
-def _pictures(workdir: pathlib.Path) -> set[pathlib.Path]:
-    """Returns the pictures that the page in a folder shows."""
-    page = workdir / NAME
-    return (
-        {workdir / name for name in re.findall(r"\]\(([\w.-]+\.png)\)", page.read_text())} if page.exists() else set()
-    )
-
-
-def text_of(config: ConfigDict, records: Sequence[Record], workdir: pathlib.Path, command: str | None) -> str:
-    """Returns the Markdown that `write_page` writes."""
-    return _Page(config, records, workdir).markdown(command)
+    replace_file(path, page.markdown.encode())
+    return page._replace(paths=(path, *pictures))
 
 
 def print_page(page: Page) -> None:
     """Prints the tables of a page, and the paths of its files."""
     from rich.console import Console
+    from rich.markdown import Markdown
 
     console = Console(width=None if sys.stdout.isatty() else 160)
     for made in page.tables:
-        console.print(table.to_rich(made, console.width))
+        title, finding = escape_markdown(made.title), escape_markdown(made.finding)
+        console.print(Markdown(f"**{title}**\n\n{table.table_markdown(made)}\n\n{finding}"))
     print("\n".join(map(str, page.paths)))
 
 
-def in_order(records: Records, config: ConfigDict) -> Records:
+def in_config_order(records: Iterable[Record], config: ConfigDict) -> Records:
     """Sorts studies and rows of the records in the config's order, others last, and metrics with its headline first."""
     tables = config.get("studies") or {config.get("name", ""): config}
-    studies = list(tables)
-    rows = {study: _labels(table) for study, table in tables.items()}
-
-    def place(record: Record) -> tuple[int, int]:
-        study = studies.index(record.study) if record.study in studies else len(studies)
-        known = rows.get(record.study, [])
-        return study, known.index(record.row) if record.row in known else len(known)
-
+    order = [(study, row) for study, rows in tables.items() for row in (*_labels(rows), None)]  # None: any other row
+    places = {place: index for index, place in reversed([*enumerate(order)])}
     first = _page_of(config).get("headline", "accuracy")
+
+    def place(record: Record) -> int:
+        return places.get((record.study, record.row), places.get((record.study, None), len(order)))
 
     def headed(record: Record) -> Record:
         metrics = dict(sorted(record.metrics.items(), key=lambda item: item[0] != first))
@@ -134,77 +158,25 @@ def _labels(table: ConfigDict) -> list[str]:
     return found
 
 
-class _Page:
-    """The sections, figures and verdicts of a page."""
-
-    def __init__(
-        self, config: ConfigDict, records: Sequence[Record], workdir: pathlib.Path, claims: Sequence[Claim] = ()
-    ):
-        self.config = config
-        self.records = in_order(records if isinstance(records, Records) else Records(records), config)
-        if not len(self.records):
-            raise ValueError("there are no records: run at least one row before asking for its page")
-        known = study_of(config.get("name", ""))
-        claims = claims or (known.claims if known else ())
-        self.folders = {claim.folder: self.records for claim in claims}
-        self.judged = judge_claims(claims, self.folders)
-        self.sections = [_Section(self.records, study, config) for study in self.records.studies]
-        self.across = _across(self.records, config)
-        self.hours = core_hours(self.records, read_records(workdir / TUNING))
-
-    def markdown(self, command: str | None) -> str:
-        config = self.config
-        says = _page_of(config).get("says") or config.get("point", "")
-        parts = [f"# {escape_markdown(config.get('title', 'A study'))}", escape_markdown(says)]
-        if any(each.verdict != NOT_RUN for each in self.judged):
-            parts += ["## What papers claim", claims_markdown(self.judged, self.folders)]
-        for drawn, below in self.across:
-            parts += [_image(drawn), below]
-        for section in self.sections:
-            parts += section.markdown()
-        if specs := _specs(self.records):
-            parts += ["## The rows", specs]
-        parts += ["## How it was run", f"```\n{command}\n```" if command else ""]
-        hours = f"At most {self.hours:.1f} core-hours, of choosing rates and measuring too."
-        parts += [f"{capital(regime(self.records))}. {hours}"]
-        parts += [escape_markdown(config.get("notes", "")), *map(escape_markdown, _notes(self.records))]
-        parts += ["## How to read it", how_to_read(self.records, self.sections, self.judged)]
-        return "\n\n".join(part for part in parts if part) + "\n"
-
-
-class _Section:
-    """The tables and figures of one study of a page."""
-
-    def __init__(self, records: Records, study: str, config: ConfigDict):
-        several = len(records.studies) > 1
-        self.name = heading(study, config) if several else ""
-        self.tables = table.tables(records, study, self.name)
-        drawn = figures.figures(records, study, figures.styles(records))
-        if "curves" in config and (beside := paper.beside_curves(records, study, config.curves)):
-            drawn.insert(1, beside)
-        start = f"{re.sub(r'[^A-Za-z0-9.-]+', '_', study)}_" if several else ""
-        self.drawn = [each._replace(name=f"{start}{each.name}") for each in drawn]
-
-    def markdown(self) -> list[str]:
-        """Returns the first table with its finding and figure, then other tables, folded, then other figures."""
-        first, *others = self.tables
-        parts = [f"## {self.name or capital(first.title)}", escape_markdown(first.finding), table.to_markdown(first)]
-        parts += [_image(each) for each in self.drawn[:1]]
-        for made in others:
-            finding = escape_markdown(made.finding)
-            body = "\n\n".join(filter(None, (finding, table.to_markdown(made))))
-            title = made.title.removeprefix(f"{self.name}, ")
-            parts.append(folded(f"{capital(title)}, in numbers", body))
-        for drawn in self.drawn[1:]:
-            shown = not drawn.aside and self.drawn.index(drawn) < _OPEN
-            parts.append(_image(drawn) if shown else folded(_short(drawn), _image(drawn)))
-        return [part for part in parts if part]
+def _section(name: str, tables: Sequence[StudyTable], drawn: Sequence[Drawn]) -> list[str]:
+    """Returns the first table of a study with its finding and figure, then other tables, folded, then other figures."""
+    first, *others = tables
+    parts = [f"## {name or capital(first.title)}", escape_markdown(first.finding), table.table_markdown(first)]
+    parts += [_image(each) for each in drawn[:1]]
+    for made in others:
+        body = "\n\n".join(filter(None, (escape_markdown(made.finding), table.table_markdown(made))))
+        title = made.title.removeprefix(f"{name}, ")
+        parts.append(folded(f"{capital(title)}, in numbers", body))
+    for index, each in enumerate(drawn[1:], 1):
+        shown = not each.aside and index < _OPEN
+        parts.append(_image(each) if shown else folded(_short(each), _image(each)))
+    return parts
 
 
 _OPEN = 3  # figures of a study that stand unfolded
 
 
-def heading(study: str, config: ConfigDict) -> str:
+def heading_of(study: str, config: ConfigDict) -> str:
     """Returns a study's name in words: `config.page.headings`, else its identifier with spaces."""
     return _page_of(config).get("headings", {}).get(study) or capital(study.replace("_", " "))
 
@@ -231,7 +203,7 @@ def _across(records: Records, config: ConfigDict) -> list[tuple[Drawn, str]]:
     """Returns figures about several studies, each with a table below it."""
     found = []
     if "paper" in config and "metric" in config.paper and (compared := paper.compared(records, config.paper)):
-        beside = folded("Beside the paper, in numbers", paper.to_markdown(compared, config.paper))
+        beside = folded("Beside the paper, in numbers", paper.compared_markdown(compared, config.paper))
         found.append((paper.forest(compared, config.paper), beside))
     if "axis" in config and (along := paper.along(records, config.axis)):
         found.append((along, ""))
@@ -239,11 +211,6 @@ def _across(records: Records, config: ConfigDict) -> list[tuple[Drawn, str]]:
             below = trends.trends_markdown(leads, records, config.axis)
             found.append((trends.trends_figure(leads, records, config.axis), below))
     return found
-
-
-def claims_markdown(judged: Sequence[Judged], folders: Folders) -> str:
-    """Returns a line for each claim, its verdict first."""
-    return "\n".join(_claim(each, folders) for each in judged)
 
 
 def _claim(judged: Judged, folders: Folders) -> str:
@@ -286,7 +253,7 @@ def p_text(judged: Judged) -> str:
 def regime(records: Iterable[Record]) -> str:
     """Returns the spans over records: ``116,480 parameters, 800 steps, 0.58 passes, 5 seeds, learning rate 0.01, cpu``."""
     records = list(records)
-    seeds = {len({record.seed for record in rows}) for rows in _by_row(records)}
+    seeds = {len({record.seed for record in rows}) for rows in Records(records).rows}
     parts = [
         _span({record.parameters for record in records}, "{:,}", "parameter"),
         _span({record.steps for record in records}, "{:,}", "step"),
@@ -296,13 +263,6 @@ def regime(records: Iterable[Record]) -> str:
     rates = _span({record.learning_rate for record in records if record.learning_rate}, "{:g}", "")
     parts += [f"learning rate {rates.strip()}"] if rates else []
     return ", ".join([*filter(None, parts), *dict.fromkeys(record.device for record in records)])
-
-
-def _by_row(records: Iterable[Record]) -> Iterable[list[Record]]:
-    rows: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        rows.setdefault((record.study, record.row), []).append(record)
-    return rows.values()
 
 
 def _span(values: set, form: str, noun: str) -> str:
@@ -319,14 +279,13 @@ def core_hours(records: Iterable[Record], points: Iterable[Record] = ()) -> floa
     It is an upper bound: a core may have waited, or served other processes.
     """
     records = list(records)
+
+    def cores(record: Record) -> int:
+        return record.versions.get("cpus", 1)
+
     # Seeds and rates that train together have the same wall time, to the last digit.
-    trained = {each.wall_time: each.wall_time * _cores(each) for each in (*records, *points)}
-    measured = sum((record.evaluation_time or 0.0) * _cores(record) for record in records)
-    return (sum(trained.values()) + measured) / 3600
-
-
-def _cores(record: Record) -> int:
-    return record.versions.get("cpus", 1)
+    trained = {each.wall_time: each.wall_time * cores(each) for each in (*records, *points)}
+    return (sum(trained.values()) + sum((each.evaluation_time or 0.0) * cores(each) for each in records)) / 3600
 
 
 def commits(records: Iterable[Record]) -> list[str]:
@@ -335,31 +294,22 @@ def commits(records: Iterable[Record]) -> list[str]:
     return [commit[:7] + ("-dirty" if commit.endswith("-dirty") else "") for commit in found]
 
 
-def _specs(records: Records) -> str:
-    """Returns the spec, to be copied, of each row whose label differs from it."""
-    found = dict.fromkeys((record.row, record.encoding) for record in records)
-    return "\n".join(f"- {escape_markdown(row)}: `{spec}`" for row, spec in found if spec.removesuffix("()") != row)
-
-
 def _notes(records: Records) -> list[str]:
     """Returns notes on rows that are not quite comparable, and on the choice of learning rates."""
     notes = []
-    for study in records.studies:
-        seeds = {row: sorted(record.seed for record in records.of(study, row)) for row in records.rows(study)}
+    for study in records.studies.values():
+        seeds = {row: sorted(record.seed for record in found) for row, found in study.rows.items()}
         if len({tuple(found) for found in seeds.values()}) > 1:
             listed = "; ".join(f"{row}: {', '.join(map(str, found))}" for row, found in seeds.items())
-            notes.append(f"Rows of {study} differ in their seeds ({listed}).")
-        for what, values in {
-            "data": {record.data_digest for record in records.of(study) if record.base == record.row},
-            "steps": {record.steps for record in records.of(study) if record.base == record.row},
-        }.items():
+            notes.append(f"Rows of {study.name} differ in their seeds ({listed}).")
+        trained = [record for record in study.records if record.base == record.row]
+        for what, field in (("data", "data_digest"), ("steps", "steps")):
+            values = sorted({str(getattr(record, field)) for record in trained})
             if len(values) > 1:
-                notes.append(
-                    f"Rows of {study} were trained with different {what} ({', '.join(sorted(map(str, values)))})."
-                )
-    if any(value.value is None for value in records.long()):
+                notes.append(f"Rows of {study.name} were trained with different {what} ({', '.join(values)}).")
+    if not all(is_whole(cell) for study in records.studies.values() for cell in study.cells()):
         notes.append("Where some seeds are not finite, the mean is that of the finite ones; such a row is never best.")
-    return notes + _tuning_notes(records)
+    return notes
 
 
 def _tuning_notes(records: Records) -> list[str]:
@@ -377,22 +327,16 @@ def _tuning_notes(records: Records) -> list[str]:
         if len(ends) > 1 and record.base == row and isinstance(chosen, float) and f"{chosen:g}" in (ends[0], ends[-1]):
             where = f" of {study}" if len(records.studies) > 1 else ""
             edge.append(f"{row}{where} ({chosen:g})")
-    if edge:
-        notes["The best value is at the edge of those tried, and might be better beyond: " + ", ".join(edge) + "."] = (
-            None
-        )
-    return list(notes)
+    edges = f"The best value is at the edge of those tried, and might be better beyond: {', '.join(edge)}."
+    return [*notes, *([edges] if edge else [])]
 
 
-def how_to_read(records: Records, sections: Sequence[_Section], judged: Sequence[Judged]) -> str:
+def how_to_read(records: Records, tables: Sequence[StudyTable], judged: Sequence[Judged]) -> str:
     """Returns the footnotes of all tables and figures."""
-    tests = sorted({made.tests for section in sections for made in section.tables})
-    runs = [frozenset(record.run for record in rows) for rows in _by_row(records)]
-    paired = (
-        "t tests, paired by seed where rows read the same weights and else Welch's"
-        if len(runs) > len(set(runs))
-        else ("Welch's t tests")
-    )
+    tests = sorted({made.tests for made in tables})
+    runs = [frozenset(record.run for record in rows) for rows in records.rows]
+    paired = "t tests, paired by seed where rows read the same weights and else Welch's"
+    paired = paired if len(runs) > len(set(runs)) else "Welch's t tests"
     parts = [
         "Numbers are means over seeds ± half-widths of 95 % Student t intervals, which are not corrected and leave out the "
         "sampling of the test set."
@@ -419,9 +363,3 @@ def how_to_read(records: Records, sections: Sequence[_Section], judged: Sequence
 
 
 _SHOWN = ("posjax", "python", "jax", "flax", "numpy", "platform", "cpus")
-
-
-def seconds_of_step(records: Sequence[Record]) -> float | None:
-    """Returns the median time of a step over seeds; None if no seed was timed."""
-    times = [record.step_time for record in records if record.step_time is not None]
-    return statistics.median(times) if times else None

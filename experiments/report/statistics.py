@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtr, stdtrit  # Student's t: scipy.stats.t calls these, ~50x slower for curves
 
-from experiments.records import At, Records
+from experiments.records import At, StudyRecords
 
 LEVEL = 0.05  # the chance of at least one false separation among the tests of a family
 
@@ -26,24 +26,14 @@ class Interval(NamedTuple):
     Attributes:
       mean: centre of the interval; nan when there was no value at all.
       half_width: nan when it cannot be known (a single value).
-      n: values behind it; for a difference, of both samples.
     """
 
     mean: float
     half_width: float
-    n: int
-
-    @property
-    def low(self) -> float:
-        return self.mean - self.half_width
-
-    @property
-    def high(self) -> float:
-        return self.mean + self.half_width
 
     def scaled(self, factor: float) -> "Interval":
         """Returns the interval in another unit, e.g. ``scaled(100)`` for per cent."""
-        return Interval(self.mean * factor, self.half_width * abs(factor), self.n)
+        return Interval(self.mean * factor, self.half_width * abs(factor))
 
     def text(self, digits: int = 3, signed: bool = False) -> str:
         """Returns ``97.10 ± 0.31``; ``97.10 ± -`` if the half-width is unknown.
@@ -68,31 +58,23 @@ class Estimate(NamedTuple):
       value: in the unit of the values.
       error: standard error of the value; nan when it cannot be known (a sample of one value).
       freedom: degrees of freedom of the error; 0 where that is nan, or does not vary.
-      n: values behind it; for a contrast, of all its samples.
       least: the smallest p-value that values which do not vary can have: their number may be small, and they agree by chance.
     """
 
     value: float
     error: float
     freedom: float
-    n: int
     least: float = 0.0
 
     def scaled(self, factor: float) -> "Estimate":
         """Returns the estimate in another unit, or with the other sign."""
         return self._replace(value=self.value * factor, error=self.error * abs(factor))
 
-    def interval(self, confidence: float = 0.95) -> Interval:
-        """Returns ``value ± t(freedom) error``, not corrected for other tests.
-
-        Raises:
-          ValueError: the confidence is outside (0, 1).
-        """
-        if not 0 < confidence < 1:
-            raise ValueError(f"confidence must lie in (0, 1), e.g. 0.95; got {confidence}")
+    def interval(self) -> Interval:
+        """Returns the 95 % interval ``value ± t(freedom) error``, not corrected for other tests."""
         if math.isnan(self.error) or self.error == 0:
-            return Interval(self.value, self.error, self.n)
-        return Interval(self.value, float(stdtrit(self.freedom, (1 + confidence) / 2)) * self.error, self.n)
+            return Interval(self.value, self.error)
+        return Interval(self.value, float(stdtrit(self.freedom, 1 - LEVEL / 2)) * self.error)
 
     def p(self, against: float = 0.0) -> float:
         """Returns the two-sided p-value of "the truth is `against`"; nan if the error is unknown.
@@ -130,17 +112,16 @@ def estimate(samples: Iterable[tuple[float, Iterable[float]]]) -> Estimate:
     if not found:
         raise ValueError("an estimate needs at least one sample; got none")
     value = math.fsum(weight * statistics.mean(values) for weight, values in found)
-    n = sum(len(values) for _, values in found)
     if any(len(values) < 2 for _, values in found):
-        return Estimate(value, math.nan, 0.0, n)
+        return Estimate(value, math.nan, 0.0)
     # In exact rational arithmetic: equal values give exactly 0.
     parts = [weight**2 * statistics.variance(values) / len(values) for weight, values in found]
     error2 = math.fsum(parts)
     if error2 == 0:
-        return Estimate(value, 0.0, 0.0, n, _least([len(values) for _, values in found]))
+        return Estimate(value, 0.0, 0.0, _least([len(values) for _, values in found]))
     # Shares of the variance, not variances: their squares cannot underflow.
     shares = [(part / error2) ** 2 / (len(values) - 1) for part, (_, values) in zip(parts, found, strict=True)]
-    return Estimate(value, math.sqrt(error2), 1 / math.fsum(shares), n)
+    return Estimate(value, math.sqrt(error2), 1 / math.fsum(shares))
 
 
 def _least(sizes: Sequence[int]) -> float:
@@ -149,25 +130,19 @@ def _least(sizes: Sequence[int]) -> float:
     return 2 / math.comb(a + b, a)
 
 
-def mean_interval(values: Iterable[float], confidence: float = 0.95) -> Interval:
-    """Returns Student's t interval of the mean: ``mean ± t(n - 1) sqrt(var / n)``.
+def mean_interval(values: Iterable[float]) -> Interval:
+    """Returns Student's 95 % interval of the mean: ``mean ± t(n - 1) sqrt(var / n)``.
 
     Args:
       values: [n] one finite value per seed. One value has no half-width (nan).
-      confidence: coverage in (0, 1).
 
     Raises:
-      ValueError: there are no values, a value is not finite, or the confidence is outside (0, 1).
+      ValueError: there are no values, or a value is not finite.
     """
-    return estimate([(1.0, values)]).interval(confidence)
+    return estimate([(1.0, values)]).interval()
 
 
-def difference_interval(a: Iterable[float], b: Iterable[float], confidence: float = 0.95) -> Interval:
-    """Returns Welch's interval of ``mean(a) - mean(b)`` of two independent samples; raises the errors of `mean_interval`."""
-    return estimate([(1.0, a), (-1.0, b)]).interval(confidence)
-
-
-class Term(NamedTuple):
+class WeightedCell(NamedTuple):
     """A weight times the mean of a cell: the values of a row's metric, by seed.
 
     Attributes:
@@ -182,14 +157,14 @@ class Term(NamedTuple):
     name: str = ""
 
 
-def term(records: Records, study: str, row: str, metric: str, at: At = None, weight: float = 1.0) -> Term:
-    """Returns the term of a cell of the table; it has no values if the cell was not measured."""
-    runs = frozenset(record.run for record in records.of(study, row))
+def term(study: StudyRecords, row: str, metric: str, at: At = None, weight: float = 1.0) -> WeightedCell:
+    """Returns the term of a cell of the study; it has no values if the cell was not measured."""
+    runs = frozenset(record.run for record in study.rows.get(row, ()))
     name = f"{metric} of {row!r}" if at is None else f"{metric} of {row!r} at {at}"
-    return Term(weight, records.values(study, row, metric, at), runs, name)
+    return WeightedCell(weight, study.values(row, metric, at), runs, name)
 
 
-def contrast(terms: Sequence[Term]) -> Estimate:
+def contrast(terms: Sequence[WeightedCell]) -> Estimate:
     """Estimates the sum of the terms, paired by seed if they read the same weights, else as independent samples.
 
     Pairs use the seeds that all terms of the same weights share.
@@ -197,7 +172,7 @@ def contrast(terms: Sequence[Term]) -> Estimate:
     Raises:
       ValueError: a value is missing or not finite, or rows of the same weights share no seed.
     """
-    samples: dict[Hashable, list[Term]] = {}
+    samples: dict[Hashable, list[WeightedCell]] = {}
     for each in terms:
         samples.setdefault(each.runs, []).append(each)
     return estimate([(1.0, _by_seed(sample)) for sample in samples.values()])
@@ -210,12 +185,12 @@ def slope_weights(sizes: Sequence[float]) -> list[float]:
     return [float(each) for each in away / (away**2).sum()]
 
 
-def difference(a: Term, b: Term) -> Estimate:
+def difference_of(a: WeightedCell, b: WeightedCell) -> Estimate:
     """Estimates the mean of one cell minus the mean of another; see `contrast`."""
     return contrast([a, b._replace(weight=-b.weight)])
 
 
-def _by_seed(terms: Sequence[Term]) -> list[float]:
+def _by_seed(terms: Sequence[WeightedCell]) -> list[float]:
     """Returns the sum of the terms for each seed that all of them have."""
     seeds = [seed for seed in terms[0].values if all(seed in each.values for each in terms)]
     if not seeds:
@@ -272,18 +247,19 @@ class Verdict(NamedTuple):
         """Whether it differs from 0 after Holm's correction; False if it cannot be tested."""
         return self.p <= LEVEL
 
-    def __str__(self) -> str:
-        return "separated" if self.separated else "not settled"
 
+def judge_family(family: Mapping[Any, Estimate], others: Sequence[float] = ()) -> dict[Any, Verdict]:
+    """Returns a verdict on each estimate of a family: all estimates tested about one study, under any keys.
 
-def judge(family: Mapping[Any, Estimate]) -> dict[Any, Verdict]:
-    """Returns a verdict on each estimate of a family: all estimates tested about one study, under any keys."""
-    p_values = [each.p() for each in family.values()]
+    Args:
+      others: p-values of other tests of the family.
+    """
+    p_values = [*(each.p() for each in family.values()), *others]
     tests = sum(not math.isnan(p) for p in p_values)
-    return {name: Verdict(each, p, tests) for (name, each), p in zip(family.items(), holm(p_values), strict=True)}
+    return {name: Verdict(each, p, tests) for (name, each), p in zip(family.items(), holm(p_values), strict=False)}
 
 
-class Line(NamedTuple):
+class RowCurve(NamedTuple):
     """One row's curve of [n] points; nan if not every seed is finite, since a mean of survivors would be biased.
 
     Attributes:
@@ -305,13 +281,13 @@ class Line(NamedTuple):
     def high(self) -> np.ndarray:
         return self.mean * np.exp(self.half_width) if self.geometric else self.mean + self.half_width
 
-    def scaled(self, factor: float) -> "Line":
+    def scaled(self, factor: float) -> "RowCurve":
         """Returns the line in another unit."""
         half_width = self.half_width if self.geometric else factor * self.half_width
         return self._replace(mean=factor * self.mean, half_width=half_width)
 
 
-def line(cells: Mapping[float, Mapping[int, float | None]], geometric: bool = False) -> Line:
+def line(cells: Mapping[float, Mapping[int, float | None]], geometric: bool = False) -> RowCurve:
     """Returns the curve of {x: values by seed} at the points that every seed has, in the order of x.
 
     Args:
@@ -327,11 +303,11 @@ def line(cells: Mapping[float, Mapping[int, float | None]], geometric: bool = Fa
             [math.log(value) for value in finite_values(values) if value > 0] if geometric else finite_values(values)
         )
         known = is_whole(values) and len(found) == len(values)
-        intervals.append(mean_interval(found) if known else Interval(math.nan, math.nan, 0))
+        intervals.append(mean_interval(found) if known else Interval(math.nan, math.nan))
     mean = np.array([interval.mean for interval in intervals], float)
     half_width = np.array([interval.half_width for interval in intervals], float)
     note = finite_note(fewest, len(seeds))
-    return Line(np.array(list(cells), float), np.exp(mean) if geometric else mean, half_width, note, geometric)
+    return RowCurve(np.array(list(cells), float), np.exp(mean) if geometric else mean, half_width, note, geometric)
 
 
 def finite_note(finite: int, seeds: int) -> str:

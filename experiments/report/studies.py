@@ -12,7 +12,7 @@ from experiments.report.claims import Claim, Question
 _HOME = pathlib.Path(__file__).parents[2]
 
 
-class Study(NamedTuple):
+class KnownStudy(NamedTuple):
     """A study of configs/; its results lie, or will lie, in results/NAME.
 
     Attributes:
@@ -34,18 +34,18 @@ class Study(NamedTuple):
         return f"python -m experiments.ablate {given} --workdir=results/{self.name}"
 
 
-def studies() -> list[Study]:
+def studies() -> list[KnownStudy]:
     """All studies of configs/, papers last; a config is a study if it has a page."""
     files = [*sorted((_HOME / "configs").glob("*.py")), *sorted((_HOME / "configs" / "papers").glob("*.py"))]
     return [study for file in files for study in _studies_of(file)]
 
 
-def study_of(name: str) -> Study | None:
+def study_of(name: str) -> KnownStudy | None:
     """Returns the study of configs/ of a name; None for a user's own study."""
     return next((study for study in studies() if study.name == name), None)
 
 
-def _studies_of(file: pathlib.Path) -> Iterator[Study]:
+def _studies_of(file: pathlib.Path) -> Iterator[KnownStudy]:
     path = file.relative_to(_HOME)
     module: Any = importlib.import_module(".".join(path.with_suffix("").parts))
     for argument in getattr(module, "ARGUMENTS", ("",)):
@@ -56,4 +56,4 @@ def _studies_of(file: pathlib.Path) -> Iterator[Study]:
             tuple(each for each in getattr(module, name, ()) if each.folder == config.name)
             for name in ("CLAIMS", "QUESTIONS")
         )
-        yield Study(config.name, f"{path}:{argument}" if argument else str(path), config, claims, questions)
+        yield KnownStudy(config.name, f"{path}:{argument}" if argument else str(path), config, claims, questions)

@@ -1,23 +1,19 @@
-"""One study as a table: rows with mean, interval and verdict, as Markdown and for a terminal."""
+"""One study as a table: rows with mean, interval and verdict, in Markdown."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rich import box
-from rich.table import Table
-from rich.text import Text
-
-from experiments.records import At, Record, Records
+from experiments.records import At, Record, StudyRecords
 from experiments.report.statistics import (
     Estimate,
     Interval,
     Verdict,
-    difference,
+    difference_of,
     finite_note,
     finite_values,
     is_whole,
-    judge,
+    judge_family,
     mean_interval,
     term,
 )
@@ -25,7 +21,6 @@ from experiments.report.units import many, title_of, unit_of, words
 from posjax.describe.markdown import escape_markdown, grid
 
 TIED = "≈"  # before a cell that is not separable from the best of its column
-BEST = "best"
 _MANY = 6  # from this many rows on, a sentence counts them instead of naming them
 
 
@@ -36,7 +31,7 @@ class Column(NamedTuple):
     at: At = None
 
 
-class Cell(NamedTuple):
+class TableCell(NamedTuple):
     """The text of a cell, and whether it is bold: the best of its column, or clearly better or worse than no encoding."""
 
     text: str
@@ -54,7 +49,7 @@ class StudyTable(NamedTuple):
 
     title: str
     columns: tuple[str, ...]
-    rows: Mapping[str, tuple[Cell, ...]]
+    rows: Mapping[str, tuple[TableCell, ...]]
     finding: str
     tests: int
 
@@ -62,29 +57,30 @@ class StudyTable(NamedTuple):
 class Comparison:
     """The rows of a study in some columns, with the tests of their table: each row against the best, and against `none`."""
 
-    def __init__(self, records: Records, study: str, columns: Sequence[Column], against_none: Sequence[Column]):
-        self.records, self.study, self.columns = records, study, columns
-        self.rows = records.rows(study)
-        self.none = next((row for row in self.rows if is_none(records.of(study, row))), None)
+    def __init__(self, study: StudyRecords, columns: Sequence[Column], against_none: Sequence[Column]):
+        self.study = study
+        self.none = next(filter(study.is_none, study.rows), None)
         self.best = {column: self._best(column) for column in columns}
-        pairs = [(column, row, best) for column, best in self.best.items() if best for row in self.rows]
+        pairs = [(column, row, best) for column, best in self.best.items() if best for row in study.rows]
         if self.none:
-            pairs += [(column, row, self.none) for column in against_none for row in self.rows]
-        self.judged = judge(self._differences(pairs))
+            pairs += [(column, row, self.none) for column in against_none for row in study.rows]
+        found: dict[Any, Estimate] = {}
+        for column, a, b in pairs:
+            key = (column, frozenset((a, b)))
+            if a != b and key not in found and all(is_whole(study.values(row, *column)) for row in (a, b)):
+                found[key] = difference_of(term(study, a, *column), term(study, b, *column))
+        self.judged = judge_family(found)
 
     @property
     def tests(self) -> int:
         return max((verdict.tests for verdict in self.judged.values()), default=0)
-
-    def values(self, row: str, column: Column) -> dict[int, float | None]:
-        return self.records.values(self.study, row, *column)
 
     def verdict(self, column: Column, a: str, b: str) -> Verdict | None:
         """Returns the verdict on the difference of two rows, in either order; None if a row has a seed that is not finite."""
         return self.judged.get((column, frozenset((a, b))))
 
     def mean(self, row: str, column: Column) -> float:
-        return mean_interval(finite_values(self.values(row, column))).mean
+        return mean_interval(finite_values(self.study.values(row, *column))).mean
 
     def gain(self, row: str, column: Column, other: str) -> float:
         """The lead of a row's mean over another's, in the unit that is shown."""
@@ -94,18 +90,8 @@ class Comparison:
     def _best(self, column: Column) -> str | None:
         """Returns the row of the best mean, among rows whose seeds are all finite, or None."""
         order = unit_of(column.metric).best
-        means = {row: self.mean(row, column) for row in self.rows if is_whole(self.values(row, column))}
+        means = {row: self.mean(row, column) for row in self.study.rows if is_whole(self.study.values(row, *column))}
         return order(means, key=means.__getitem__) if order and len(means) > 1 else None
-
-    def _differences(self, pairs: Iterable[tuple[Column, str, str]]) -> dict[Any, Estimate]:
-        found: dict[Any, Estimate] = {}
-        for column, a, b in pairs:
-            if a != b and is_whole(self.values(a, column)) and is_whole(self.values(b, column)):
-                terms = (term(self.records, self.study, row, *column) for row in (a, b))
-                key = (column, frozenset((a, b)))
-                if key not in found:
-                    found[key] = difference(*terms)
-        return found
 
     def finding(self, column: Column, title: str) -> str:
         """The sentence about a table: its best row, rows not clearly behind it, and rows better or worse than `none`."""
@@ -113,60 +99,54 @@ class Comparison:
         if best is None or (unit_of(column.metric).best is max and self.mean(best, column) == 0):
             return ""
         unit = unit_of(column.metric)
-        others = [row for row in self.rows if self.verdict(column, row, best)]
+        others = [row for row in self.study.rows if self.verdict(column, row, best)]
         tied = [row for row in others if not self.verdict(column, row, best).separated]
-        top = mean_interval(finite_values(self.values(best, column))).scaled(unit.scale).text(unit.digits)
+        top = mean_interval(finite_values(self.study.values(best, *column))).scaled(unit.scale).text(unit.digits)
         behind = f"not clearly ahead of {listed(tied)}" if tied else "clearly ahead of every other row"
         text = f"Best {title}: {best}, {top}, {behind}."
         if self.none is None or best == self.none:
             return text
         sides: dict[str, list[str]] = {"Better than no encoding": [], "Worse": [], "No clear difference": []}
-        for row in self.rows:
+        for row in self.study.rows:
             if found := self.verdict(column, row, self.none):
                 better = "Better than no encoding" if self.gain(row, column, self.none) > 0 else "Worse"
                 sides[better if found.separated else "No clear difference"].append(row)
         return " ".join([text, *(f"{side}: {listed(rows)}." for side, rows in sides.items() if rows)])
 
-    def cells(self, column: Column, digits: int | None = None) -> list[Cell]:
+    def cells(self, column: Column, digits: int | None = None) -> list[TableCell]:
         """Mean and interval of each row; the best is bold, and ≈ marks rows that are not separable from it."""
         unit, best, cells = unit_of(column.metric), self.best.get(column), []
         digits = unit.digits if digits is None else digits
-        for row in self.rows:
-            values = self.values(row, column)
+        for row in self.study.rows:
+            values = self.study.values(row, *column)
             found = finite_values(values)
             text = mean_interval(found).scaled(unit.scale).text(digits) if found else "" if values else "-"
             if note := finite_note(len(found), len(values)):
-                cells.append(Cell(f"{text} ({note})" if text else note))
+                cells.append(TableCell(f"{text} ({note})" if text else note))
                 continue
             verdict = self.verdict(column, row, best) if best else None
-            cells.append(Cell(f"{TIED} {text}" if verdict and not verdict.separated else text, row == best))
+            cells.append(TableCell(f"{TIED} {text}" if verdict and not verdict.separated else text, row == best))
         return cells
 
-    def effects(self, column: Column) -> list[Cell]:
+    def effects(self, column: Column) -> list[TableCell]:
         """The difference of each row from `none`; a dash where a seed is not finite."""
         unit, cells = unit_of(column.metric), []
-        for row in self.rows:
+        for row in self.study.rows:
             verdict = self.verdict(column, row, self.none)
             if verdict is None:
-                cells.append(Cell("-"))
+                cells.append(TableCell("-"))
                 continue
             half = verdict.estimate.interval().scaled(unit.scale).half_width
-            cells.append(
-                Cell(*better_or_worse(self.gain(row, column, self.none), half, unit.digits, verdict.separated))
-            )
+            gain = self.gain(row, column, self.none)
+            cells.append(TableCell(*better_or_worse(gain, half, unit.digits, verdict.separated)))
         return cells
 
 
 def better_or_worse(gain: float, half_width: float, digits: int, separated: bool) -> tuple[str, bool]:
     """Returns ("0.31 ± 0.02 better", True), or ("not settled (+0.03 ± 0.09)", False)."""
     if not separated:
-        return f"not settled ({Interval(gain, half_width, 0).text(digits, signed=True)})", False
-    return f"{Interval(abs(gain), half_width, 0).text(digits)} {'better' if gain > 0 else 'worse'}", True
-
-
-def is_none(records: Sequence[Record]) -> bool:
-    """Whether a row is the reference without positions."""
-    return bool(records) and (records[0].row == "none" or records[0].encoding in ("none", "none()"))
+        return f"not settled ({Interval(gain, half_width).text(digits, signed=True)})", False
+    return f"{Interval(abs(gain), half_width).text(digits)} {'better' if gain > 0 else 'worse'}", True
 
 
 def listed(rows: Sequence[str]) -> str:
@@ -176,35 +156,28 @@ def listed(rows: Sequence[str]) -> str:
     return (" and " if any("," in row for row in rows) else ", ").join(rows)
 
 
-def trained_at(records: Sequence[Record]) -> int | None:
-    """Returns the length or resolution at which most rows were trained, shown as 1×; None if no metric is by length."""
-    sizes = [record.trained_at for record in records if record.trained_at]
-    return statistics.mode(sizes) if sizes else None
-
-
 # Metrics that only a figure shows.
 _DRAWN_ALONE = ("training loss", "log probability", "seconds", "bytes")
 
 
-def shown_metrics(records: Records, study: str) -> dict[str, list[At]]:
+def shown_metrics(study: StudyRecords) -> dict[str, list[At]]:
     """The metrics of a table, each with its places; a metric with two numbers a place is only drawn."""
-    found = records.metrics(study)
     return {
         metric: ats
-        for metric, ats in found.items()
+        for metric, ats in study.metrics.items()
         if not any(name in metric for name in _DRAWN_ALONE) and not any(isinstance(at, tuple) for at in ats)
     }
 
 
-def headline(records: Records, study: str) -> list[Column]:
+def headline_columns(study: StudyRecords) -> list[Column]:
     """Returns the columns that compare encodings: the first single number, else the first metric by length.
 
     Exact matches that are 0 everywhere are skipped.
     """
     metrics = {
         metric: ats
-        for metric, ats in shown_metrics(records, study).items()
-        if any(any(finite_values(records.values(study, row, metric, at))) for row in records.rows(study) for at in ats)
+        for metric, ats in shown_metrics(study).items()
+        if any(any(finite_values(study.values(row, metric, at))) for row in study.rows for at in ats)
     }
     single = next((metric for metric, ats in metrics.items() if ats == [None]), None)
     if single is not None:
@@ -212,48 +185,47 @@ def headline(records: Records, study: str) -> list[Column]:
     if not metrics:
         return []
     metric, ats = next(iter(metrics.items()))
-    trained = trained_at(records.of(study))
-    return [Column(metric, at) for at in ats if at in (trained, ats[-1])]
+    return [Column(metric, at) for at in ats if at in (study.trained_at, ats[-1])]
 
 
-def tables(records: Records, study: str, name: str) -> list[StudyTable]:
+def tables(study: StudyRecords, name: str) -> list[StudyTable]:
     """Returns the tables of a study: its single numbers with the costs of rows, then each metric by length.
 
     Args:
       name: name of the study for headings.
     """
-    metrics = shown_metrics(records, study)
+    metrics = shown_metrics(study)
     singles = [Column(metric, ats[0]) for metric, ats in metrics.items() if len(ats) == 1]
     groups = [singles] if singles else []
     groups += [[Column(metric, at) for at in ats] for metric, ats in metrics.items() if len(ats) > 1]
-    main = headline(records, study)
     made = []
     for index, columns in enumerate(groups):
-        compared = (
-            main if index == 0 else [c for c in columns if c.at in (trained_at(records.of(study)), columns[-1].at)]
+        ends = (
+            headline_columns(study)
+            if index == 0
+            else [c for c in columns if c.at in (study.trained_at, columns[-1].at)]
         )
-        compared = [column for column in compared if column in columns]
-        what = words(columns[0].metric)
-        title = (name or what) if index == 0 and singles else f"{name}, {what}" if name else what
-        made.append(_table(records, study, title, columns, compared, with_cost=index == 0))
+        compared = [column for column in ends if column in columns]
+        metric = words(columns[0].metric)
+        title = (name or metric) if index == 0 and singles else f"{name}, {metric}" if name else metric
+        made.append(_table(study, title, columns, compared, with_cost=index == 0))
     return made
 
 
-def _table(records: Records, study: str, title: str, columns, compared, with_cost: bool) -> StudyTable:
-    found, rows = Comparison(records, study, columns, compared), records.rows(study)
-    text, trained = records.of(study)[0].unit, trained_at(records.of(study))
+def _table(study: StudyRecords, title: str, columns, compared, with_cost: bool) -> StudyTable:
+    found = Comparison(study, columns, compared)
     digits = 1 if len(columns) > 4 and unit_of(columns[0].metric).scale == 100 else None
     one_metric = len({column.metric for column in columns}) == 1 < len(columns)
-    titles = [_title(column, text, trained, one_metric) for column in columns]
+    titles = [_title(column, study.unit, study.trained_at, one_metric) for column in columns]
     cells = [found.cells(column, digits) for column in columns]
     if found.none:
-        titles += [f"{_title(column, text, None, one_metric)} against none" for column in compared]
+        titles += [f"{_title(column, study.unit, None, one_metric)} against none" for column in compared]
         cells += [found.effects(column) for column in compared]
     if with_cost:
-        costs = _costs(records, study)
+        costs = _costs(study)
         titles, cells = [*titles, *costs], [*cells, *costs.values()]
-    said = [found.finding(column, _title(column, text, None, False)) for column in compared]
-    by_row = dict(zip(rows, zip(*cells, strict=True), strict=True))
+    said = [found.finding(column, _title(column, study.unit, None, False)) for column in compared]
+    by_row = dict(zip(study.rows, zip(*cells, strict=True), strict=True))
     return StudyTable(title, tuple(titles), by_row, " ".join(filter(None, said)), found.tests)
 
 
@@ -264,64 +236,41 @@ def _title(column: Column, text: str, trained: int | None, short: bool) -> str:
         return what
     if unit_of(column.metric).of_blocks:
         return f"after block {column.at}" if short else f"{what} after block {column.at}"
-    times = f" ({_times(column.at, trained, text):.3g}×)" if trained else ""
+    ratio = column.at / trained if trained else 0
+    if text == "patch":  # four times the patches are twice the side of an image
+        ratio **= 0.5
+    times = f" ({ratio:.3g}×)" if trained else ""
     place = f"{column.at} {many(text)}".strip() + times
     return place if short else f"{what} at {place}"
 
 
-def _times(at: float, trained: float, unit: str) -> float:
-    """The ratio of a length, or of the sides of images, to training: four times the patches are twice the side."""
-    return (at / trained) ** 0.5 if unit == "patch" else at / trained
-
-
-def _costs(records: Records, study: str) -> dict[str, list[Cell]]:
+def _costs(study: StudyRecords) -> dict[str, list[TableCell]]:
     """Returns the costs of rows: learning rate, parameters, median time of a step over seeds, and seeds if they differ."""
-    rows = [records.of(study, row) for row in records.rows(study)]
-    found = {"learning rate": [_distinct(f"{r.learning_rate:g}" for r in row if r.learning_rate) for row in rows]}
-    found["parameters"] = [_distinct(f"{record.parameters:,}" for record in row) for row in rows]
-    found["step (ms)"] = [_step(row) for row in rows]
-    if len({len(row) for row in rows}) > 1:
-        found["seeds"] = [str(len(row)) for row in rows]
-    kept = {name: texts for name, texts in found.items() if len(set(texts)) > 1 or name == "step (ms)"}
-    return {name: [Cell(text) for text in texts] for name, texts in kept.items()}
+    rows = study.rows.values()
+    texts = {
+        "learning rate": [_distinct(f"{r.learning_rate:g}" for r in row if r.learning_rate) for row in rows],
+        "parameters": [_distinct(f"{record.parameters:,}" for record in row) for row in rows],
+        "step (ms)": [f"{1000 * time:,.1f}" if (time := seconds_of_step(row)) is not None else "-" for row in rows],
+        "seeds": [str(len(row)) for row in rows],
+    }
+    kept = {name: found for name, found in texts.items() if len(set(found)) > 1 or name == "step (ms)"}
+    return {name: [TableCell(text) for text in found] for name, found in kept.items()}
 
 
 def _distinct(texts: Iterable[str]) -> str:
     return " / ".join(dict.fromkeys(texts)) or "-"
 
 
-def _step(row: Sequence[Record]) -> str:
+def seconds_of_step(row: Sequence[Record]) -> float | None:
+    """Returns the median time of a step over the seeds of a row; None if no seed was timed."""
     times = [record.step_time for record in row if record.step_time is not None]
-    return f"{1000 * statistics.median(times):,.1f}" if times else "-"
+    return statistics.median(times) if times else None
 
 
-def to_markdown(table: StudyTable) -> str:
+def table_markdown(table: StudyTable) -> str:
     """Returns GitHub's Markdown of the table alone."""
     rows = [
         (escape_markdown(row), *(f"**{cell.text}**" if cell.bold else cell.text for cell in cells))
         for row, cells in table.rows.items()
     ]
     return grid(("row", *map(escape_markdown, table.columns)), rows)
-
-
-def to_rich(table: StudyTable, width: int = 120) -> Table:
-    """Returns the table for a terminal of `width` columns; a narrow one shows each interval below its mean.
-
-    Labels are shown literally: rich's [markup] is not interpreted in them.
-    """
-    narrow = width < 120
-    view = Table(
-        title=Text(table.title),
-        caption=Text(table.finding),
-        caption_justify="left",
-        box=box.SIMPLE_HEAD if narrow else box.HEAVY_HEAD,
-        padding=(0, 0) if narrow else (0, 1),
-    )
-    view.add_column("row")
-    for column in table.columns:
-        view.add_column(Text(column), justify="right")
-    for row, cells in table.rows.items():
-        texts = [cell.text.replace(" ± ", "\n±") if narrow else cell.text for cell in cells]
-        shown = [Text(text, style="bold" if cell.bold else "") for text, cell in zip(texts, cells, strict=True)]
-        view.add_row(Text(row), *shown)
-    return view

@@ -15,21 +15,21 @@ import numpy as np
 from matplotlib.axes import Axes
 from ml_collections import ConfigDict
 
-from experiments.records import Records
+from experiments.records import Records, StudyRecords
 from experiments.report import figures
-from experiments.report.figures import Axis, Drawn
+from experiments.report.figures import Drawn, XAxis
 from experiments.report.statistics import (
     Estimate,
-    Line,
-    Term,
+    RowCurve,
     Verdict,
+    WeightedCell,
     contrast,
     is_whole,
-    judge,
+    judge_family,
     slope_weights,
     term,
 )
-from experiments.report.table import headline
+from experiments.report.table import headline_columns
 from posjax.describe.markdown import escape_markdown, grid
 
 _DRAWS = 2000  # of the bootstrap
@@ -48,25 +48,29 @@ def trends(records: Records, axis: ConfigDict) -> dict[tuple[int, str], Trend]:
     Args:
       axis: values {study: size}, against (a row), at (lengths).
     """
-    leads: dict[tuple[int, str], dict[float, Sequence[Term]]] = {}
-    for study, size in sorted(axis["values"].items(), key=lambda item: item[1]):
-        if study not in records.studies:
-            continue
-        metric = headline(records, study)[0].metric
+    leads: dict[tuple[int, str], dict[float, Sequence[WeightedCell]]] = {}
+    for study, size in _by_size(records, axis):
+        metric = headline_columns(study)[0].metric
         for at in axis.at:
-            for row in records.rows(study):
-                pair = [term(records, study, name, metric, at, w) for name, w in ((axis.against, 1.0), (row, -1.0))]
+            for row in study.rows:
+                pair = [term(study, name, metric, at, weight) for name, weight in ((axis.against, 1.0), (row, -1.0))]
                 if row != axis.against and all(is_whole(each.values) for each in pair):
                     leads.setdefault((at, row), {})[size] = pair
     slopes = {key: slope for key, each in leads.items() if (slope := slope_of(each)) is not None}
-    judged = judge(slopes)
+    judged = judge_family(slopes)
     return {
         key: Trend({size: contrast(pair) for size, pair in each.items()}, judged.get(key))
         for key, each in leads.items()
     }
 
 
-def slope_of(leads: Mapping[float, Sequence[Term]]) -> Estimate | None:
+def _by_size(records: Records, axis: ConfigDict) -> list[tuple[StudyRecords, float]]:
+    """Returns the studies on the axis that have records, and their sizes, ascending."""
+    places = sorted(axis["values"].items(), key=lambda item: item[1])
+    return [(records.studies[name], float(size)) for name, size in places if name in records.studies]
+
+
+def slope_of(leads: Mapping[float, Sequence[WeightedCell]]) -> Estimate | None:
     """Returns the slope per tenfold size over the sizes with two seeds or more; None below two of those."""
     known = {size: pair for size, pair in leads.items() if all(len(each.values) > 1 for each in pair)}
     if len(known) < 2:
@@ -85,7 +89,7 @@ def trends_figure(found: Mapping[tuple[int, str], Trend], records: Records, axis
         each = [lead.interval() for lead in trend.leads.values()]
         panel = f"at {at:,} {records[0].unit}s"
         name = row + " " * len(panels.keys() - {panel})  # names of lines differ between panels
-        lines[name] = Line(np.array(list(trend.leads)), *np.array([[x.mean, x.half_width] for x in each]).T)
+        lines[name] = RowCurve(np.array(list(trend.leads)), *np.array([[x.mean, x.half_width] for x in each]).T)
         look[name] = look[row]
         panels.setdefault(panel, []).append(name)
         if trend.slope:
@@ -98,7 +102,7 @@ def trends_figure(found: Mapping[tuple[int, str], Trend], records: Records, axis
 
     sizes = {size for trend in found.values() for size in trend.leads}
     names = {size: study for study, size in axis["values"].items() if size in sizes}
-    shown = Axis(axis.title, None, names, log=True)
+    shown = XAxis(axis.title, None, names, log=True)
     figure = figures.line_panels(lines, look, panels, shown, f"lead over {axis.against} (nats)", dress=dress)
     told = (
         f"Lead over {axis.against} by {axis.title}. The lead is the loss of {axis.against} less the row's, a mean over seeds "
@@ -158,12 +162,11 @@ def _worth_markdown(records: Records, axis: ConfigDict) -> list[str]:
 def worth(records: Records, axis: ConfigDict, seed: int = 0) -> dict[tuple[str, float], str]:
     """Returns {(row, size): the factor of parameters at which the row has the least loss of that size, as text}."""
     cells: dict[str, dict[float, list[float]]] = {}
-    for study, size in sorted(axis["values"].items(), key=lambda item: item[1]):
-        if study in records.studies:
-            metric = headline(records, study)[0].metric
-            for row in records.rows(study):
-                if is_whole(values := records.values(study, row, metric, axis.at[0])):
-                    cells.setdefault(row, {})[size] = list(values.values())
+    for study, size in _by_size(records, axis):
+        metric = headline_columns(study)[0].metric
+        for row in study.rows:
+            if is_whole(values := study.values(row, metric, axis.at[0])):
+                cells.setdefault(row, {})[size] = list(values.values())
     rng, found = np.random.default_rng(seed), {}
     for size in dict.fromkeys(size for by_size in cells.values() for size in by_size):
         here = {row: float(np.mean(by_size[size])) for row, by_size in cells.items() if size in by_size}

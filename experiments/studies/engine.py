@@ -158,11 +158,11 @@ def run(
             f"part {part[0]} of {part[1]}: {len(engine.rows)} rows; the same command without --rows shows all of them"
         )
     else:
-        from experiments.report.page import print_page, write_page  # figures are slow to import
+        from experiments.report.page import print_page, write_study_page  # figures are slow to import
 
         planned = {(row.study, row.label) for row in engine.rows}
         if records := [record for record in read_study(workdir) if (record.study, record.row) in planned]:
-            print_page(write_page(study.config, records, workdir, command))
+            print_page(write_study_page(study.config, records, workdir, command))
             print(workdir / RESULTS)
     if diverged:
         raise FloatingPointError("; ".join(diverged.values()))
@@ -565,7 +565,7 @@ def _print_row(row: Row, workdir: pathlib.Path, where: str) -> None:
     """Prints a finished row beside the progress, as its table will have it."""
     from experiments.report.table import tables
 
-    for table in tables(read_study(workdir), row.study, ""):
+    for table in tables(read_study(workdir).studies[row.study], ""):
         cells = zip(table.columns, table.rows.get(row.label, ()), strict=False)
         shown = ", ".join(f"{title} {cell.text}" for title, cell in cells if cell.text not in ("", "-"))
         if shown:

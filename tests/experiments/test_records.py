@@ -1,4 +1,4 @@
-"""Records: written records are read back, edited files lose only their damaged lines, and the long table finds its cells."""
+"""Records: written records are read back, edited files lose only their damaged lines, and the table finds its cells."""
 
 import json
 import math
@@ -10,13 +10,12 @@ from absl import logging
 from fuzzing import counts as with_count
 from fuzzing import damaged, damaged_json, fuzz
 from hypothesis import strategies as st
-from study_records import made, of_metric, record
+from study_records import of_metric, record
 
 from experiments.records import (
     Records,
-    Value,
     append_records,
-    newest,
+    last_written,
     point_text,
     read_records,
     read_study,
@@ -60,14 +59,16 @@ def test_all_committed_records_are_read(warnings):
     assert not warnings
 
 
-def test_the_long_table_finds_cells_and_keeps_the_order_of_records():
+def test_the_table_of_a_study_finds_cells_and_keeps_the_order_of_records():
     found = Records([*of_metric("loss", {"b": [{64: 1.0, 8: 2.0}], "a": [{8: 3.0}]}), record("c", study="other")])
-    assert found.studies == ["digits", "other"]
-    assert found.rows("digits") == ["b", "a"]
-    assert found.metrics("digits") == {"loss": [8, 64]}
-    assert found.values("digits", "b", "loss", 64) == {0: 1.0}
-    assert found.values("digits", "a", "loss", 64) == {}
-    assert next(found.long()) == Value("digits", "b", 0, "loss", 64, 1.0)
+    assert list(found.studies) == ["digits", "other"]
+    digits = found.studies["digits"]
+    assert list(digits.rows) == ["b", "a"]
+    assert digits.metrics == {"loss": [8, 64]}
+    assert digits.values("b", "loss", 64) == {0: 1.0}
+    assert digits.values("a", "loss", 64) == {}
+    assert digits.cells() == [{0: 1.0}, {0: 2.0}, {0: 3.0}]
+    assert list(map(len, found.rows)) == [1, 1, 1]
     with pytest.raises(ValueError, match="names two encodings"):
         Records([record(), record(seed=1, encoding="alibi()")])
     with pytest.raises(ValueError, match="seed 0 twice"):
@@ -90,7 +91,7 @@ def test_a_row_that_is_run_again_replaces_itself_and_learns_of_later_points(tmp_
     (found,) = read_study(tmp_path)
     assert found.config_hash == "rope"
     assert found.tuned["scores"] == {"0.01": 0.9, "0.1": 0.7}
-    assert newest([*old, new]) == [new]
+    assert last_written([*old, new]) == [new]
     assert with_scores([new], []) == [new]
     assert point_text({"a": 0.001, "b": True}) == "0.001, True"
 
@@ -149,10 +150,10 @@ def test_damaged_records(study, count, tmp_path, warnings):
         kept = read_records(path)
         if len(kept) < len(lines) - 1 and "\n" not in lines[index]:
             raise AssertionError("others were lost")
-        found = Records(newest(kept))
-        for name in found.studies:
-            table.tables(found, name, name)
-            figures.styles(found)
+        found = Records(last_written(kept))
+        for name, each in found.studies.items():
+            table.tables(each, name)
+        figures.styles(found)
         if len(kept) < len(lines):
             raise ValueError("left out")
 
@@ -165,4 +166,4 @@ def test_damaged_records(study, count, tmp_path, warnings):
 
 
 def test_a_table_of_nothing_has_no_studies():
-    assert made("loss", {}).studies == []
+    assert Records([]).studies == {}

@@ -26,7 +26,7 @@ def judged() -> dict[str, Any]:
             "p": _number(each.p),
             "estimates": [[_number(found.value), _number(found.error), found.freedom] for found in each.estimates],
         }
-        for each in read_results(REPO / "results").judged()
+        for each in read_results(REPO / "results").judged
     }
 
 

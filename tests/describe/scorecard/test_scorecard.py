@@ -13,7 +13,7 @@ import experiments.scorecard as command
 import posjax as pj
 from experiments.report import __main__ as report
 from experiments.report.families import FAMILIES
-from experiments.report.scorecard import groups, heat_map, number, to_markdown, to_rich, write_pages
+from experiments.report.scorecard import GROUPS, group_table, heat_map, scorecard_page, short_number, write_scorecard
 from posjax.describe.probes import Operator, logits, make_probe
 from posjax.describe.scorecard import axes as scorecard_axes
 from posjax.describe.scorecard import measures as scorecard_measures
@@ -177,17 +177,17 @@ def test_frequency_scalings_of_the_catalogue_fit_its_heads():
     ("value", "text"), [(0, "0"), (0.0637, "0.064"), (3.2e-6, "3e-06"), (12.34, "12.3"), (100, "100")]
 )
 def test_numbers_are_short(value, text):
-    assert number(value) == text
+    assert short_number(value) == text
 
 
 def test_tables_and_picture():
     cards = {"rope()": card_of_ones(U_gap="fail"), "t5(": {"encoding": "t5(", "error": "cannot | be read"}}
-    text = to_markdown(cards, "Scorecard", ("a note",))
+    text = scorecard_page(cards, ("a note",))
     row = next(line for line in text.splitlines() if line.startswith("| `rope()`"))
     assert row.split(" | ")[1:3] == ["1 ✗", "1 ✓"]
     assert sum(line.count(" | ") for line in text.splitlines() if line.startswith("| `rope()`")) == len(MEASURES)
     assert "- `t5(`: cannot \\| be read" in text
-    assert [view.row_count for view in to_rich(cards)] == [1] * len(groups())
+    assert [len(group_table(cards, names).splitlines()) for names in GROUPS.values()] == [3] * len(GROUPS)
     figure = heat_map(cards)
     assert len(figure.axes[0].patches) == len(MEASURES)
     with pytest.raises(ValueError, match="nothing to draw"):
@@ -198,7 +198,7 @@ def test_the_picture_has_the_colours_of_families(tmp_path):
     """A palette that is too small shifts them nearer to each other than readers can tell."""
     labels = [*(name for name in pj.names() if REGISTRY[name].family in FAMILIES), "rope(scaling=ntk(factor=2.0))"]
     cards = {label: card_of_ones(U_gap="fail", A_shift="handled") | {"encoding": label} for label in labels}
-    with Image.open(write_pages(cards, tmp_path)[1]) as image:
+    with Image.open(write_scorecard(cards, tmp_path)[1]) as image:
         drawn = {tuple(color) for color in np.unique(np.asarray(image.convert("RGB")).reshape(-1, 3), axis=0).tolist()}
     for family in FAMILIES.values():
         assert tuple(int(family.color[at : at + 2], 16) for at in (1, 3, 5)) in drawn

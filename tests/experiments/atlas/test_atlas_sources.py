@@ -53,13 +53,13 @@ def test_names_in_a_text(text, found):
 
 
 def test_layers_of_a_model_are_those_of_its_configuration():
-    uses = list(models.uses())
+    uses = list(models.layers_of_models())
     gemma = [use for use in uses if use.model == "Gemma3TextConfig"]
     assert [use.layers[:6] for use in gemma] == [(0, 1, 2, 3, 4, 6), (5, 11, 17, 23)]
     assert sorted(layer for use in gemma for layer in use.layers) == list(range(gemma[0].depth))
     assert gemma[0].names == ("rope", "window")
-    assert models.told(gemma[1].layers, 26) == "4 of 26 layers: 5, 11, 17, 23"
-    assert models.told((0, 1, 2, 5), 8) == "4 of 8 layers: 0-2, 5"
+    assert str(gemma[1]) == "4 of 26 layers: 5, 11, 17, 23"
+    assert str(gemma[0]._replace(layers=(0, 1, 2, 5), depth=8)) == "4 of 8 layers: 0-2, 5"
     assert {name for use in uses for name in use.names} <= NAMES
     assert "llama3" in models.by_name()
     with pytest.raises(ValueError, match=r"number of layers|num_hidden_layers"):

@@ -5,22 +5,22 @@ import pytest
 
 import posjax as pj
 from experiments.atlas import breaks
-from experiments.atlas.breaks import BREAKS, Picture
+from experiments.atlas.breaks import TEXTS, Picture
 from experiments.atlas.sources import DOCS
 
 
 def test_every_bug_has_a_row_and_a_name_of_its_own():
-    rows = {row["what"] for row in breaks.rows(DOCS).values()}
-    assert {bug.row for bug in BREAKS} <= rows
-    assert len({bug.name for bug in BREAKS}) == len(BREAKS) == len({bug.show for bug in BREAKS})
+    rows = {row["what"] for row in breaks.errata_rows(DOCS).values()}
+    assert {texts["row"] for texts in TEXTS.values()} <= rows
+    assert len({texts["name"] for texts in TEXTS.values()}) == len(TEXTS)
 
 
 def test_a_bug_without_a_row_is_refused(tmp_path):
     table = "## Part\n\n| what | who says what | posjax | pinned by |\n| --- | --- | --- | --- |\n| a | b | c | d |\n"
     (tmp_path / "errata.md").write_text(table)
     with pytest.raises(ValueError, match="no row named 'documents of a packed row: the mask'"):
-        breaks.page(tmp_path)
-    assert breaks.rows(tmp_path) == {"a": dict(section="Part", what="a", who="b", posjax="c", pinned="d")}
+        breaks.all_bugs(tmp_path)
+    assert breaks.errata_rows(tmp_path) == {"a": dict(section="Part", what="a", who="b", posjax="c", pinned="d")}
 
 
 def test_documents_see_each_other_without_their_mask_alone():
@@ -55,5 +55,5 @@ def test_levels_are_the_numbers():
     assert found["right"][1][0] is None
     np.testing.assert_allclose(np.array(found["wrong"]) * step + found["low"], picture.wrong, atol=step / 2)
     assert (found["full"], breaks.cells(picture, share=0.5)["full"]) == (2.0, 0.5)
-    assert breaks.difference(picture) == 1.0
-    assert breaks.difference(picture._replace(refusal="no")) is None
+    assert breaks.largest_difference(picture) == 1.0
+    assert breaks.largest_difference(picture._replace(refusal="no")) is None

@@ -13,7 +13,7 @@ from experiments.atlas import images, landscapes, site
 @pytest.mark.parametrize("spec", ["rope()", "learned_sink()", "stick_breaking()"])
 def test_attention_is_that_of_attend(spec):
     """The same text through the public call, whose queries and keys are projected here."""
-    subject = landscapes.subject(pj.parse(spec))
+    subject = landscapes.landscape(pj.parse(spec))
     rng, dims, count = np.random.default_rng(0), landscapes.DIMS, landscapes.LENGTH
     rng.normal(size=(landscapes.WORDS, 1, dims.width))
     weights = np.float32(rng.normal(size=(2, dims.width, dims.num_heads, dims.head_dim)) * dims.width**-0.5)
@@ -21,22 +21,22 @@ def test_attention_is_that_of_attend(spec):
     site = pj.sites(count)
     params = landscapes.initial(subject.encoding, dims)
     _, expected = pj.attend(subject.encoding, params, q, k, k, site, site, causal=True, return_weights=True)
-    np.testing.assert_allclose(subject.attention, expected, atol=1e-5)
-    assert (subject.attention.sum(-1) > 0.999).all() == (spec == "rope()")
+    np.testing.assert_allclose(subject.weights, expected, atol=1e-5)
+    assert (subject.weights.sum(-1) > 0.999).all() == (spec == "rope()")
 
 
 def test_attention_that_no_key_gets_counts_as_a_key():
     whole, half = np.full((1, 2, 2), 0.5), np.full((1, 2, 2), 0.25)
-    assert [landscapes.apart(whole, other) for other in (whole, half, 0 * half)] == [0, 500, 1000]
+    assert [landscapes.moved_attention(whole, other) for other in (whole, half, 0 * half)] == [0, 500, 1000]
 
 
-def test_comparisons_of_patterns_and_compositions(monkeypatch, tmp_path):
+def test_comparisons_of_patterns_and_compositions(monkeypatch):
     monkeypatch.setattr(pj.encodings, "__all__", ["none", "rope", "window", "mhrope"])
     monkeypatch.setattr(landscapes, "DIMS", landscapes.DIMS._replace(width=128, num_heads=4))
     told = []
-    found = landscapes.landscapes(tmp_path, ["rope() + window(size=9)", "rope, none"], told.append)
+    found = landscapes.landscapes({}, ["rope() + window(size=9)", "rope, none"], told.append)
     assert told == ["rope() + window(size=9)", "rope, none", "none", "rope", "window", "mhrope"]
-    assert site.parts(told[:2]) == len(site.OF_SOURCES) + len(told)
+    assert site.number_of_parts(told[:2]) == len(site.DATA) + len(told)
     none, rope, window, both, pattern = found["pictures"]
     apart = np.array(found["apart"])
     assert "8 heads" in found["refused"]["mhrope"]
@@ -58,12 +58,12 @@ def test_comparisons_of_patterns_and_compositions(monkeypatch, tmp_path):
     }
     for wrong, why in told.items():
         with pytest.raises(ValueError, match=why):
-            landscapes.landscapes(tmp_path, [wrong])
+            landscapes.landscapes({}, [wrong])
 
 
-def test_a_pattern_shows_the_keys_that_any_of_its_layers_sees(monkeypatch, tmp_path):
+def test_a_pattern_shows_the_keys_that_any_of_its_layers_sees(monkeypatch):
     monkeypatch.setattr(pj.encodings, "__all__", ["none"])
-    found = landscapes.landscapes(tmp_path, ["window(size=9) + alibi(), alibi", "alibi, window(size=9) + alibi()"])
+    found = landscapes.landscapes({}, ["window(size=9) + alibi(), alibi", "alibi, window(size=9) + alibi()"])
     _, narrow_first, wide_first = found["pictures"]
     cells = [np.frombuffer(base64.b64decode(each["cells"]), np.uint8) for each in (narrow_first, wide_first)]
     np.testing.assert_array_equal(*cells)
@@ -72,7 +72,7 @@ def test_a_pattern_shows_the_keys_that_any_of_its_layers_sees(monkeypatch, tmp_p
 
 def test_a_packed_picture_is_read_back():
     values, seen = np.array([[0.5, -1e9], [3.0, np.nan]]), np.array([[True, True], [True, True]])
-    packed = landscapes.packed(values, seen)
+    packed = landscapes.as_bytes(values, seen)
     cells = np.frombuffer(base64.b64decode(packed["cells"]), np.uint8)
     assert (packed["size"], packed["low"], packed["high"], cells.tolist()) == (2, 0.5, 3.0, [0, 255, 254, 255])
 

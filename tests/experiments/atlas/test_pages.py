@@ -12,7 +12,6 @@ import posjax as pj
 from experiments import explain
 from experiments.atlas import cards, charts, measured, site, which
 from experiments.atlas.__main__ import main as atlas
-from experiments.atlas.sources import Sources
 from experiments.records import Records
 from experiments.report.overview import Results
 from experiments.report.statistics import mean_interval
@@ -48,12 +47,12 @@ CARD = {
     "measures": {"D_batch": {"value": 0.0, "verdict": "pass", "note": ""}},
 }
 CARDS = {"alibi()": CARD, "rope(scaling=yarn(factor=4))": CARD | {"encoding": "yarn"}}
-SOURCES = Sources(Results(studies(), FOLDERS, CARDS))
+RESULTS = Results(studies(), FOLDERS, CARDS)
 
 
 @pytest.fixture(scope="module")
 def told():
-    return cards.cards(SOURCES)
+    return cards.cards(RESULTS)
 
 
 def test_a_card_says_what_the_sources_say(told):
@@ -88,7 +87,7 @@ def test_scalings_are_explained_by_the_commands_of_their_cards(told, capsys):
 
 
 def test_numbers_are_those_of_the_tables():
-    studies = {study["folder"]: study for study in measured.measured(SOURCES)["studies"]}
+    studies = {study["folder"]: study for study in measured.measured(RESULTS)["studies"]}
     point = studies["fashion_vit"]["tables"]["fashion_vit"]["metrics"]["accuracy"]["points"]["rope"][0]
     interval = mean_interval([0.7, 0.72, 0.74]).scaled(100)
     assert point["text"] == interval.text(2)
@@ -106,17 +105,17 @@ def test_numbers_are_those_of_the_tables():
 
 
 def test_what_has_not_been_run_has_its_command():
-    studies = {study["folder"]: study for study in measured.measured(SOURCES)["studies"]}
+    studies = {study["folder"]: study for study in measured.measured(RESULTS)["studies"]}
     books = studies["context_extension"]
     assert "count" not in books
     assert books["command"].startswith("python -m experiments.ablate --config=configs/papers/context_extension.py")
-    claims = {claim["id"]: claim for claim in measured.measured(SOURCES)["claims"]}
+    claims = {claim["id"]: claim for claim in measured.measured(RESULTS)["claims"]}
     assert claims["yarn-beats-ntk-untuned"]["verdict"] == "not run"
     assert claims["vit-rope-beats-learned"]["ours"][0]["text"] == ""
 
 
 def test_each_number_of_a_claim_names_all_of_its_tables():
-    claims = measured.measured(SOURCES)["claims"]
+    claims = measured.measured(RESULTS)["claims"]
     several = [each["records"] for claim in claims for each in claim["ours"] if len(each["records"]) > 1]
     assert several
     for records in several:
@@ -126,8 +125,8 @@ def test_each_number_of_a_claim_names_all_of_its_tables():
 
 
 def test_every_situation_is_a_question():
-    answers = which.which(SOURCES)
-    asked = [question.asks for study in SOURCES.results.studies for question in study.questions]
+    answers = which.which(RESULTS)
+    asked = [question.asks for study in RESULTS.studies for question in study.questions]
     assert [each["title"] for each in answers] == [*asked, which.PACKED]
     images = next(answer for answer in answers if answer["title"] == "Images of one size")
     assert images["told"][0]["leader"] == "rope"
@@ -147,7 +146,7 @@ def test_charts_take_their_data_by_name():
 
 def test_every_script_is_loaded_and_data_are_json():
     assert {*site.SCRIPTS, "atlas.js", "start.js"} == {path.name for path in site.STATIC.glob("*.js")}
-    text = site.to_json(measured.measured(SOURCES))
+    text = site.to_json(measured.measured(RESULTS))
     assert json.loads(text)["level"] == "95%"
     assert json.loads(site.to_json({"a": float("nan"), "b": (1.23456789, "é")})) == {"a": None, "b": [1.23457, "é"]}
 

@@ -3,8 +3,9 @@
 import math
 
 import pytest
-from study_records import made
+from study_records import of_metric
 
+from experiments.records import Records
 from experiments.report import claims
 from experiments.report.claims import (
     CONTROL,
@@ -18,37 +19,42 @@ from experiments.report.claims import (
     Source,
     Table,
     above,
-    answer,
+    answer_to,
     below,
-    evaluate,
+    estimate_contrast,
     judge_claims,
     mean,
     within,
 )
-from experiments.report.statistics import difference_interval
+from experiments.report.statistics import estimate
 from experiments.report.studies import studies
 from experiments.studies.engine import plan
 from experiments.studies.measures import sizes_of
 from experiments.studies.plan import measures_of
 
+
+def made(values):
+    return Records(of_metric("accuracy", values))
+
+
 IMAGES = Table("made", "digits", "accuracy")
 FOLDERS = {
-    "made": made("accuracy", {"none": [0.1, 0.2, 0.3], "rope": [0.8, 0.9, 0.91], "alibi": [0.1, 0.25, 0.32]}),
+    "made": made({"none": [0.1, 0.2, 0.3], "rope": [0.8, 0.9, 0.91], "alibi": [0.1, 0.25, 0.32]}),
 }
 
 
 def test_a_contrast_is_welchs_or_paired_and_says_its_cells():
     difference = IMAGES("rope") - IMAGES("none")
     assert str(difference) == "rope - none"
-    expected = difference_interval([0.8, 0.9, 0.91], [0.1, 0.2, 0.3])
-    assert evaluate(difference, FOLDERS).interval() == pytest.approx(expected)
-    by_size = {"made": made("accuracy", {"rope": [{28: 0.5, 56: 0.4}, {28: 0.7, 56: 0.6}]})}
-    paired = evaluate(IMAGES("rope", 56) - IMAGES("rope", 28), by_size)
+    expected = estimate([(1, [0.8, 0.9, 0.91]), (-1, [0.1, 0.2, 0.3])]).interval()
+    assert estimate_contrast(difference, FOLDERS).interval() == pytest.approx(expected)
+    by_size = {"made": made({"rope": [{28: 0.5, 56: 0.4}, {28: 0.7, 56: 0.6}]})}
+    paired = estimate_contrast(IMAGES("rope", 56) - IMAGES("rope", 28), by_size)
     assert (paired.value, paired.error) == pytest.approx((-0.1, 0.0), abs=1e-9)
     assert str(mean([IMAGES("rope", 56), IMAGES("rope", 28)])) == "0.5 rope @56 + 0.5 rope @28"
     other = Table("made", "more", "accuracy")
     assert str(mean([table("a") - table("b") for table in (IMAGES, other)])) == "mean over digits, more of a - b"
-    assert evaluate(IMAGES("rope") - other("rope"), FOLDERS) is None
+    assert estimate_contrast(IMAGES("rope") - other("rope"), FOLDERS) is None
 
 
 def claim(name, *expects):
@@ -69,9 +75,9 @@ def test_verdicts():
     assert [each.verdict for each in judged] == [HOLDS, FAILS, UNSETTLED, FAILS, NOT_RUN]
     assert {each.tests for each in judged} == {4}
     alone = judge_claims(asked[:1], FOLDERS)[0]
-    assert alone.p == pytest.approx(evaluate(asked[0].expects[0].contrast, FOLDERS).p())
+    assert alone.p == pytest.approx(estimate_contrast(asked[0].expects[0].contrast, FOLDERS).p())
     assert alone.p < judged[0].p <= 4 * alone.p
-    single = {"made": made("accuracy", {"none": [0.1], "rope": [0.9]})}  # a single seed tells nothing
+    single = {"made": made({"none": [0.1], "rope": [0.9]})}  # a single seed tells nothing
     assert judge_claims(asked[:1], single)[0].verdict == UNSETTLED
 
 
@@ -80,19 +86,19 @@ def test_a_tie_is_shown_by_an_interval_within_it_and_not_by_a_wide_one():
     aside = {"a": [0.508, 0.510, 0.512], "b": [0.500, 0.501, 0.502]}  # 0.009 apart
     wide = {"a": [0.3, 0.5, 0.7], "b": [0.3, 0.5, 0.7]}
     tie = [claim("tie", within(IMAGES("a") - IMAGES("b"), 0.01))]
-    verdicts = [judge_claims(tie, {"made": made("accuracy", values)})[0].verdict for values in (narrow, wide, aside)]
+    verdicts = [judge_claims(tie, {"made": made(values)})[0].verdict for values in (narrow, wide, aside)]
     assert verdicts == [HOLDS, UNSETTLED, UNSETTLED]
 
 
 def test_who_leads_a_question():
-    found = answer(Question("Images", (IMAGES,), "accuracy"), FOLDERS, ())
+    found = answer_to(Question("Images", (IMAGES,), "accuracy"), FOLDERS, ())
     assert (found.leader, found.tied, found.behind) == ("rope", (), ())
     assert found.lead.separated
-    leads = answer(Question("Images", (IMAGES,), "accuracy", reference="rope"), FOLDERS, ())
+    leads = answer_to(Question("Images", (IMAGES,), "accuracy", reference="rope"), FOLDERS, ())
     assert (leads.leader, leads.lead, leads.behind) == ("rope", None, ("alibi", "none"))  # best first
     without = Question("Images", (IMAGES,), "accuracy", reference="rope", others=("alibi",))
-    assert answer(without, FOLDERS, ()).behind == ("none",)
-    assert answer(Question("Images", (IMAGES,), "accuracy", reference="fox"), FOLDERS, ()) is None
+    assert answer_to(without, FOLDERS, ()).behind == ("none",)
+    assert answer_to(Question("Images", (IMAGES,), "accuracy", reference="fox"), FOLDERS, ()) is None
 
 
 KNOWN = studies()
@@ -146,7 +152,7 @@ def test_claims_that_fail_say_what_was_tried_and_what_is_open():
 
     from experiments.report.overview import read_results
 
-    judged = read_results(Path(__file__).parents[3] / "results").judged()
+    judged = read_results(Path(__file__).parents[3] / "results").judged
     against = [each.claim for each in judged if each.verdict == claims.FAILS]
     assert against
     assert [each.id for each in against if not (each.tried and each.remains)] == []

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 from PIL import Image
-from study_records import of_metric, record
+from study_records import made, of_metric, record
 
-from experiments.records import Records, append_records
+from experiments.records import Records, StudyRecords, append_records
 from experiments.report import __main__ as report
 from experiments.report import figures, paper
 from experiments.report.html import to_html
-from experiments.report.page import core_hours, in_order, regime, write_page
-from experiments.report.statistics import Line
+from experiments.report.page import core_hours, in_config_order, regime, write_study_page
+from experiments.report.statistics import RowCurve
 
 LABELS = ("none", "learned", "rope", "<b>", "a|b")
 
@@ -44,7 +44,7 @@ CONFIG = ConfigDict({"name": "mine", "title": "Digits & <bytes>", "point": "What
 def written(tmp_path_factory):
     directory = tmp_path_factory.mktemp("page") / "deep"
     records = runs() + runs("bytes decoder")
-    return records, directory, write_page(CONFIG, records, directory, "python -m x > 'log'")
+    return records, directory, write_study_page(CONFIG, records, directory, "python -m x > 'log'")
 
 
 def test_a_page_writes_every_file_and_leaves_nothing_else(written):
@@ -98,7 +98,7 @@ def test_a_page_is_a_function_of_its_arguments(written, tmp_path):
     for name in ("old.png", "mine.png"):
         (tmp_path / name).write_bytes(b"a picture")
     (tmp_path / "README.md").write_text("![of an earlier page](old.png)")
-    again = write_page(CONFIG, records, tmp_path, "python -m x > 'log'")
+    again = write_study_page(CONFIG, records, tmp_path, "python -m x > 'log'")
     assert [path.read_bytes() for path in again.paths] == [path.read_bytes() for path in page.paths]
     assert not (tmp_path / "old.png").exists()
     assert (tmp_path / "mine.png").exists()  # a user's own
@@ -108,20 +108,23 @@ def test_unfinished_and_failed_rows_are_shown(tmp_path):
     records = runs("lm")[:8]
     records[4].metrics["loss"][512] = None
     del records[7].metrics["training loss"]
-    text = write_page(CONFIG, records, tmp_path, None).paths[0].read_text()
+    text = write_study_page(CONFIG, records, tmp_path, None).paths[0].read_text()
     assert "(2/3 finite)" in text
     assert "differ in their seeds" in text
 
 
 def test_labels_are_no_mathematics(tmp_path):
-    assert len(write_page(CONFIG, runs(labels=(r"$\x{$",)) + runs("lm", labels=(r"$\x{$",)), tmp_path, None).paths) == 5
+    assert (
+        len(write_study_page(CONFIG, runs(labels=(r"$\x{$",)) + runs("lm", labels=(r"$\x{$",)), tmp_path, None).paths)
+        == 5
+    )
 
 
 def test_a_study_whose_every_value_failed_still_has_its_table(tmp_path):
-    page = write_page(CONFIG, of_metric("accuracy", {"a": [None, None]}), tmp_path, None)
+    page = write_study_page(CONFIG, of_metric("accuracy", {"a": [None, None]}), tmp_path, None)
     assert "0/2 finite" in page.paths[0].read_text()
     with pytest.raises(ValueError, match="no records"):
-        write_page(CONFIG, [], tmp_path, None)
+        write_study_page(CONFIG, [], tmp_path, None)
 
 
 def test_metrics_of_lengths_depths_and_positions_are_drawn(tmp_path):
@@ -134,7 +137,7 @@ def test_metrics_of_lengths_depths_and_positions_are_drawn(tmp_path):
     }
     records = [record(row, seed, metrics, trained_at=128, unit="byte") for row in ("none", "rope") for seed in (0, 1)]
     config = ConfigDict({"title": "Lengths", "page": {"headline": "passkey exact match", "says": "Two sentences."}})
-    page = write_page(config, records, tmp_path, None)
+    page = write_study_page(config, records, tmp_path, None)
     assert {path.stem for path in page.paths[1:]} == {
         "passkey_exact_match_lines",
         "loss_in_separate_windows_lines",
@@ -157,7 +160,7 @@ def test_a_paper_beside_and_an_axis_along(tmp_path):
     table["values"] = {"stem": {"none": 0.6, "rope": 0.8}, "1%": {"rope": 0.8}}
     axis = {"title": "share", "values": {"stem": 1.0, "1%": 0.01}}
     config = ConfigDict({"title": "A study", "paper": table, "axis": axis}, allow_dotted_keys=True)
-    page = write_page(config, ablation(), tmp_path, None)
+    page = write_study_page(config, ablation(), tmp_path, None)
     assert {path.name for path in page.paths} >= {"along.png", "beside_the_paper.png"}
     text = page.paths[0].read_text()
     assert text.index("Of the paper's 2 differences 2 agree with ours") < text.index("| row |")
@@ -178,23 +181,23 @@ def test_a_tie_of_the_papers_is_exploratory():
 
 def test_published_curves_stand_beside_ours():
     values = {"mixed": [{32: 0.5, 64: 0.4}, {32: 0.6, 64: 0.5}], "learned": [{32: 0.5, 64: 0.3}, {32: 0.5, 64: 0.2}]}
-    records = Records(of_metric("accuracy", values, trained_at=32, unit="pixel"))
+    records = made("accuracy", values, trained_at=32, unit="pixel")
     curves = ConfigDict(
         {"source": "S", "trained": 224, "rows": {"mixed": ("mixed",), "learned": ("learned, resized", "learned")}}
     )
     curves["values"] = ConfigDict({"ViT-S": {"mixed": {"224": 80.0, "448": 60.0}}})
-    drawn = paper.beside_curves(records, "digits", curves)
+    drawn = paper.beside_curves(records, curves, figures.styles(records.records))
     assert len(drawn.figure.axes) == 2
     assert "as a share" in drawn.caption
 
 
 def test_many_rows_have_a_panel_for_each_family():
     rows = [f"rope_{i}" for i in range(8)] + [f"alibi_{i}" for i in range(6)]
-    records = Records([record(row, 0, {"loss": {1: 1.0, 2: 2.0}}, encoding=f"{row.split('_')[0]}()") for row in rows])
-    panels = figures.panels_of(records, "digits", rows)
+    records = [record(row, 0, {"loss": {1: 1.0, 2: 2.0}}, encoding=f"{row.split('_')[0]}()") for row in rows]
+    panels = figures.panels_of(StudyRecords("digits", records), rows)
     assert [*panels] == ["rotary, 1 of 2", "rotary, 2 of 2", "decay"]
     assert sorted(row for shown in panels.values() for row in shown) == sorted(rows)
-    assert figures.panels_of(records, "digits", rows[:3]) == {"": rows[:3]}
+    assert figures.panels_of(StudyRecords("digits", records), rows[:3]) == {"": rows[:3]}
 
 
 def test_names_beside_lines_never_overlap():
@@ -202,9 +205,9 @@ def test_names_beside_lines_never_overlap():
     assert np.diff(sorted(heights)).min() > 0.099
     assert (heights >= 0).all()
     assert (heights <= 1).all()
-    line = Line(np.array([1.0, 2.0]), np.array([1.0, np.nan]), np.zeros(2))
+    line = RowCurve(np.array([1.0, 2.0]), np.array([1.0, np.nan]), np.zeros(2))
     assert figures.line_panels(
-        {"a": line}, {"a": figures.Style("black", "o")}, {"": ["a"]}, figures.Axis("x"), "y"
+        {"a": line}, {"a": figures.Style("black", "o")}, {"": ["a"]}, figures.XAxis("x"), "y"
     ).axes
 
 
@@ -219,8 +222,8 @@ def test_rows_stand_in_the_order_of_the_config():
     config = ConfigDict(
         {"studies": ConfigDict({"digits": {"encodings": ConfigDict({"b": "b", "a": "a"}, sort_keys=False)}})}
     )
-    records = Records(of_metric("accuracy", {"new": [0.1], "a": [0.2], "b": [0.3]}))
-    assert in_order(records, config).rows("digits") == ["b", "a", "new"]
+    records = of_metric("accuracy", {"new": [0.1], "a": [0.2], "b": [0.3]})
+    assert list(in_config_order(records, config).studies["digits"].rows) == ["b", "a", "new"]
 
 
 def folder(tmp_path, records, **config):
@@ -249,7 +252,7 @@ def test_a_study_of_ours_names_its_claims(tmp_path):
     (tmp_path / "heads").mkdir()
     (tmp_path / "heads" / "results.jsonl").write_text(results.read_text())
     (tmp_path / "heads" / "config.json").write_text('{"name": "heads"}')
-    report.show_again(tmp_path / "heads")
+    report.rewrite(tmp_path / "heads")
     text = (tmp_path / "heads" / "README.md").read_text()
     assert '- <a id="heads-confound-alibi"></a>**Holds.** ALiBi' in text
     assert text.index("**Holds.**") < text.index("## 2 heads")
