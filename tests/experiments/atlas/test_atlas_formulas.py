@@ -1,16 +1,9 @@
 """Formulas of the cards."""
 
-import xml.dom.minidom
+from xml.etree import ElementTree
 
 from experiments.atlas.formulas import LETTERS, apart, mathml
 from posjax.spec import REGISTRY
-
-
-def texts(node):
-    """All text of an element and of those within it."""
-    if node.nodeType == node.TEXT_NODE:
-        return node.data
-    return "".join(map(texts, node.childNodes))
 
 
 def test_every_encoding_and_scaling_has_a_formula():
@@ -18,20 +11,16 @@ def test_every_encoding_and_scaling_has_a_formula():
 
 
 def well_formed(latex):
-    drawn = xml.dom.minidom.parseString(mathml(latex)).documentElement
-    balanced = latex.count("{") == latex.count("}") and latex.count(r"\left") == latex.count(r"\right") + latex.count(
-        r"\leftarrow"
-    )
-    whole = "\\" not in texts(drawn) and not drawn.getElementsByTagName("merror")
-    return balanced and whole and drawn.getAttribute("alttext") == latex
+    drawn = ElementTree.fromstring(mathml(latex))
+    left = latex.count(r"\left") - latex.count(r"\leftarrow")
+    balanced = latex.count("{") == latex.count("}") and left == latex.count(r"\right")
+    whole = "\\" not in "".join(drawn.itertext()) and not any(each.tag.endswith("merror") for each in drawn.iter())
+    return balanced and whole and drawn.get("alttext") == latex
 
 
 def test_they_become_mathml_without_a_command_left_over():
-    wrong = [
-        name
-        for name, cls in REGISTRY.items()
-        if not all(well_formed(part) for line in cls.formula for part in apart(line))
-    ]
+    lines = [(name, line) for name, cls in REGISTRY.items() for line in cls.formula]
+    wrong = [name for name, line in lines if not all(map(well_formed, apart(line)))]
     assert wrong == []
     assert all(well_formed(letter) for letter, _ in LETTERS)
     assert not well_formed(r"\unknown x")

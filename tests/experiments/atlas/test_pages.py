@@ -55,6 +55,13 @@ def told():
     return cards.cards(RESULTS)
 
 
+@pytest.fixture(scope="module")
+def shown():
+    """The data of the measured pages: all of it, studies by folder, claims by id."""
+    made = measured.measured(RESULTS)
+    return made, {study["folder"]: study for study in made["studies"]}, {claim["id"]: claim for claim in made["claims"]}
+
+
 def test_a_card_says_what_the_sources_say(told):
     by_name = {card["name"]: card for card in told["cards"]}
     assert by_name["alibi"]["measured"]["cells"] == {"D_batch": ["✓", "0", ""]}
@@ -86,8 +93,8 @@ def test_scalings_are_explained_by_the_commands_of_their_cards(told, capsys):
             assert "error" not in capsys.readouterr().err, card["explain"]
 
 
-def test_numbers_are_those_of_the_tables():
-    studies = {study["folder"]: study for study in measured.measured(RESULTS)["studies"]}
+def test_numbers_are_those_of_the_tables(shown):
+    _, studies, _ = shown
     point = studies["fashion_vit"]["tables"]["fashion_vit"]["metrics"]["accuracy"]["points"]["rope"][0]
     interval = mean_interval([0.7, 0.72, 0.74]).scaled(100)
     assert point["text"] == interval.text(2)
@@ -104,24 +111,21 @@ def test_numbers_are_those_of_the_tables():
     assert length["trained"] == 128
 
 
-def test_what_has_not_been_run_has_its_command():
-    studies = {study["folder"]: study for study in measured.measured(RESULTS)["studies"]}
+def test_what_has_not_been_run_has_its_command(shown):
+    _, studies, claims = shown
     books = studies["context_extension"]
     assert "count" not in books
     assert books["command"].startswith("python -m experiments.ablate --config=configs/papers/context_extension.py")
-    claims = {claim["id"]: claim for claim in measured.measured(RESULTS)["claims"]}
     assert claims["yarn-beats-ntk-untuned"]["verdict"] == "not run"
     assert claims["vit-rope-beats-learned"]["ours"][0]["text"] == ""
 
 
-def test_each_number_of_a_claim_names_all_of_its_tables():
-    claims = measured.measured(RESULTS)["claims"]
-    several = [each["records"] for claim in claims for each in claim["ours"] if len(each["records"]) > 1]
-    assert several
-    for records in several:
-        places = [(each["folder"], each["table"], each["metric"]) for each in records]
-        assert len(set(places)) == len(places)
-    assert all(each["records"] for claim in claims for each in claim["ours"])
+def test_each_number_of_a_claim_names_all_of_its_tables(shown):
+    places = [each["records"] for claim in shown[2].values() for each in claim["ours"]]
+    assert all(places)
+    assert any(len(each) > 1 for each in places)
+    for each in places:
+        assert len({tuple(place.values()) for place in each}) == len(each)
 
 
 def test_every_situation_is_a_question():
@@ -144,10 +148,9 @@ def test_charts_take_their_data_by_name():
         assert "datasets" not in chart
 
 
-def test_every_script_is_loaded_and_data_are_json():
+def test_every_script_is_loaded_and_data_are_json(shown):
     assert {*site.SCRIPTS, "atlas.js", "start.js"} == {path.name for path in site.STATIC.glob("*.js")}
-    text = site.to_json(measured.measured(RESULTS))
-    assert json.loads(text)["level"] == "95%"
+    assert json.loads(site.to_json(shown[0]))["level"] == "95%"
     assert json.loads(site.to_json({"a": float("nan"), "b": (1.23456789, "é")})) == {"a": None, "b": [1.23457, "é"]}
 
 
