@@ -205,7 +205,7 @@ def tables(study: StudyRecords, name: str) -> list[StudyTable]:
             if index == 0
             else [c for c in columns if c.at in (study.trained_at, columns[-1].at)]
         )
-        compared = [column for column in ends if column in columns]
+        compared = [column for column in ends if column in columns and unit_of(column.metric).best is not None]
         metric = words(columns[0].metric)
         title = (name or metric) if index == 0 and singles else f"{name}, {metric}" if name else metric
         made.append(_table(study, title, columns, compared, with_cost=index == 0))
@@ -234,8 +234,9 @@ def _title(column: Column, text: str, trained: int | None, short: bool) -> str:
     what = title_of(column.metric, text)
     if column.at is None:
         return what
-    if unit_of(column.metric).of_blocks:
-        return f"after block {column.at}" if short else f"{what} after block {column.at}"
+    if preposition := unit_of(column.metric).block:
+        place = f"{preposition} block {column.at}"
+        return place if short else f"{what} {place}"
     ratio = column.at / trained if trained else 0
     if text == "patch":  # four times the patches are twice the side of an image
         ratio **= 0.5

@@ -5,13 +5,13 @@ from typing import NamedTuple
 
 
 class Unit(NamedTuple):
-    """Scale, digits and suffix of a shown metric; `best` is min, max or None; `of_blocks`: its `at` is a number of blocks."""
+    """Scale, digits and suffix of a shown metric; `best` is min, max or None; `block`: how its `at`, a block, is said."""
 
     scale: float = 1.0
     digits: int = 3
     suffix: str = ""
     best: Callable | None = None
-    of_blocks: bool = False
+    block: str = ""
 
     @property
     def of_differences(self) -> str:
@@ -27,8 +27,8 @@ UNITS = {
     "perplexity": Unit(digits=2, best=min),
     "log probability": Unit(digits=2, best=max),
     "loss": Unit(suffix=" (nats)", best=min),
-    "position error": Unit(suffix=" (tokens)", best=min, of_blocks=True),
-    "attention on": Unit(100, 1, " (%)", of_blocks=True),
+    "position error": Unit(suffix=" (tokens)", best=min, block="after"),
+    "attention on": Unit(100, 1, " (%)", block="in"),
     "seconds": Unit(digits=4, best=min),
 }
 
