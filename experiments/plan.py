@@ -173,6 +173,7 @@ def _operations(config: ConfigDict, seeds: tuple[int, ...], splits: dict) -> flo
     """
     import jax
 
+    from posjax.models.transformer import BlockModel
     from posjax.training.loop import Programs
     from posjax.training.tasks import make_task
 
@@ -181,7 +182,7 @@ def _operations(config: ConfigDict, seeds: tuple[int, ...], splits: dict) -> flo
     task = make_task(config, splits)
     state, batch = Programs(task, config, seeds).arguments()
     alone = copy.copy(task)
-    if hasattr(task.model, "context"):
+    if isinstance(task.model, BlockModel):
         alone.model = task.model.with_fields(context=None)
 
     def gradients(params, batch, key):
