@@ -257,9 +257,6 @@ a row leaves out what fills it | posjax/data/native.py | data/test_draws.py -k f
 - if room[r] >= need), len(rows))
 + if room[r] > need), len(rows))
 
-- again = 3 if training else 1
-+ again = 2 if training else 1
-
 a negative half-width | experiments/report/statistics.py | describe/test_worked_numbers.py -k unit
 - self.half_width * abs(factor)
 + self.half_width * factor

@@ -10,6 +10,7 @@ import re
 import runpy
 import sys
 
+import mutants
 import pytest
 from ml_collections import ConfigDict
 
@@ -236,3 +237,9 @@ def test_docstrings_and_comments_say_their_nouns():
 
 
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@pytest.mark.parametrize("mutant", mutants.read(mutants.MUTANTS), ids=lambda mutant: mutant.name)
+def test_the_lines_that_a_mutant_breaks_stand_once(mutant):
+    assert (REPO / mutant.path).read_text().count(mutant.old) == 1
+    assert (REPO / "tests" / mutant.tests.split()[0]).exists()
