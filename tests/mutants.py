@@ -257,19 +257,19 @@ a row leaves out what fills it | posjax/data/native.py | data/test_draws.py -k f
 - if room[r] >= need), len(rows))
 + if room[r] > need), len(rows))
 
-a negative half-width | experiments/report/statistics.py | describe/test_worked_numbers.py -k unit
+a negative half-width | experiments/report/statistics.py | experiments/report/test_statistics.py -k unit
 - self.half_width * abs(factor)
 + self.half_width * factor
 
-tested on what was fitted | posjax/describe/scorecard/measures.py | describe/test_worked_numbers.py -k fitted
+tested on what was fitted | posjax/describe/scorecard/measures.py | describe/scorecard/test_scorecard.py -k fitted
 - train, test = slice(0, 2000), slice(2000, None)
 + train, test = slice(0, 2000), slice(0, 2000)
 
-product of means for the mean product | experiments/analysis/vision/positions.py | describe/test_worked_numbers.py -k products
+product of means for the mean product | experiments/analysis/vision/positions.py | experiments/analysis/test_similarity.py -k products
 - (query * key).mean(axis=0))
 + query.mean(axis=0) * key.mean(axis=0))
 
-an unseen phase is half a turn | posjax/describe/scorecard/parts.py | describe/test_worked_numbers.py -k phase
+an unseen phase is half a turn | posjax/describe/scorecard/parts.py | describe/scorecard/test_scorecard.py -k phase
 - (turns < 2 * np.pi / probe.extent[-1])
 + (turns < np.pi / probe.extent[-1])
 
