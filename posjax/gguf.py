@@ -18,19 +18,8 @@ import numpy as np
 from posjax.extras import require
 
 SUFFIX = ".gguf"
-_SCALARS = {
-    0: "B",
-    1: "b",
-    2: "H",
-    3: "h",
-    4: "I",
-    5: "i",
-    6: "f",
-    7: "?",
-    10: "Q",
-    11: "q",
-    12: "d",
-}  # kind: struct's code
+# Codes of struct by the kind of a value.
+_SCALARS = {**dict(enumerate("BbHhIif?")), 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY, _FLOAT32 = 8, 9, 6
 _MOST_AXES = 4
 

@@ -37,8 +37,8 @@ def get_config(sizes: str = "") -> ConfigDict:
     config.page = ConfigDict()
     config.page.says = (
         "Every encoding is further ahead of none in the larger of two decoders, of 0.05 and 0.2 million parameters: RoPE and "
-        "ALiBi by 0.8 nats a byte in place of 0.4, and sinusoidal codes, which the smaller one does not learn, by 0.6. "
-        "Beyond the trained length ALiBi stays flat, and RoPE and sinusoidal codes fail. Larger decoders are under way."
+        "ALiBi by 0.8 nats a byte in place of 0.5 and 0.4, and sinusoidal codes, which the smaller one does not learn, by "
+        "0.6. Beyond the trained length ALiBi stays flat, and RoPE and sinusoidal codes fail. Larger decoders are under way."
     )
     config.page.arguments = "--config.files=books_pd"
     config.notes = (

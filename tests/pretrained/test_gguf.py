@@ -110,6 +110,13 @@ def add_fields(writer, arch, config):
         add("rope.dimension_count", int(config["head_dim"] * rope["partial_rotary_factor"]))
 
 
+def finish(writer):
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def converted(folder, path, kind=F32, **fields):
     """The GGUF file of a folder; matrices whose rows are whole blocks are stored as `kind`."""
     config = json.loads((folder / "config.json").read_text())
@@ -127,10 +134,7 @@ def converted(folder, path, kind=F32, **fields):
         own = F32 if array.ndim == 1 else own
         theirs = names.get_name(name, try_suffixes=(".weight", ".bias"))
         writer.add_tensor(theirs, gguf.quants.quantize(array, own), raw_dtype=own)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -198,16 +202,19 @@ def test_fields_that_are_not_computed_are_refused(fields, message, tmp_path):
         pretrained.load(path)
 
 
+def test_a_missing_field_is_named_as_the_file_names_it(tmp_path):
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "llama")
+    for key in ("context_length", "block_count", "attention.head_count"):
+        writer.add_uint32(f"llama.{key}", 4)
+    finish(writer)
+    with pytest.raises(ValueError, match=r"the field llama\.embedding_length is missing"):
+        pretrained.load(tmp_path / "x.gguf")
+
+
 def test_an_unknown_architecture_is_refused(tmp_path):
     writer = gguf.GGUFWriter(tmp_path / "x.gguf", "gemma9")
     writer.add_tensor("token_embd.weight", np.zeros((2, 32), np.float32))
-    for write in (
-        writer.write_header_to_file,
-        writer.write_kv_data_to_file,
-        writer.write_tensors_to_file,
-        writer.close,
-    ):
-        write()
+    finish(writer)
     with pytest.raises(ValueError, match="no architecture 'gemma9' of GGUF is read; did you mean 'gemma"):
         pretrained.load(tmp_path / "x.gguf")
 
@@ -262,13 +269,7 @@ def tokenizer(path, **fields):
         ]
         add(f"tokenizer.ggml.{key}", value)
     writer.add_tensor("x", np.zeros(4, np.float32))
-    for write in (
-        writer.write_header_to_file,
-        writer.write_kv_data_to_file,
-        writer.write_tensors_to_file,
-        writer.close,
-    ):
-        write()
+    finish(writer)
     return load_tokenizer(path)
 
 

@@ -50,6 +50,7 @@ _GPT2_KEYS = {
     "attention.layer_norm_epsilon": "layer_norm_epsilon",
     "vocab_size": "vocab_size",
 }
+_NEEDED = ("context_length", "embedding_length", "block_count", "attention.head_count")
 # Fields that `_rotary` and the functions of architectures read.
 _READ = {
     *("attention.value_length", "rope.dimension_count", "rope.freq_base_swa", "attention.sliding_window_pattern"),
@@ -110,15 +111,20 @@ def _config(file: GGUF) -> Config:
             )
         if isinstance(value, list) and key != "attention.sliding_window_pattern":
             raise ValueError(f"{file.path}: {architecture}.{key} differs between layers, which is not computed here")
+    needed = list(_NEEDED)
+    if architecture.startswith("gemma"):
+        needed.append("attention.key_length")
+    if own.get("rope.scaling.type") == "yarn" or "rope_factors_long.weight" in file:
+        needed.append("rope.scaling.original_context_length")
+    for key in needed:
+        if key not in own:
+            raise ValueError(f"{file.path}: the field {architecture}.{key} is missing")
     config = {name: own[key] for key, name in keys.items() if key in own}
     config.setdefault(
         "vocab_size", file.tensors["token_embd.weight"].shape[0] if "token_embd.weight" in file.tensors else 0
     )
     config["tie_word_embeddings"] = "output.weight" not in file.tensors
-    try:
-        return _ARCHITECTURES[architecture](config, own, file)
-    except KeyError as error:
-        raise ValueError(f"{file.path}: the field {architecture}.{error.args[0]} is missing") from None
+    return _ARCHITECTURES[architecture](config, own, file)
 
 
 def _of_llama(config: Config, own: Mapping[str, Any], file: GGUF) -> Config:
