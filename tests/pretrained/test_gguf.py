@@ -157,7 +157,7 @@ def test_a_file_is_the_folder_that_it_was_made_of(case, tmp_path):
         for model in (one, other)
     ]
     assert fields[0] == fields[1]
-    assert case == "llama" or resolved(one)["encoding"] == resolved(other)["encoding"]
+    assert resolved(one)["encoding"] == resolved(other)["encoding"]
     np.testing.assert_allclose(logits(other, found), logits(one, params), atol=2e-6 * np.abs(logits(one, params)).max())
 
 
@@ -199,6 +199,13 @@ def test_rows_of_llama_can_be_read_as_they_are(tmp_path):
 def test_fields_that_are_not_computed_are_refused(fields, message, tmp_path):
     path = converted(written("llama", tmp_path / "folder"), tmp_path / "model.gguf", **fields)
     with pytest.raises(ValueError, match=message):
+        pretrained.load(path)
+
+
+def test_other_divisors_of_frequencies_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(f"{__name__}.scaled", lambda rope, channels: np.linspace(1, 2, channels, dtype=np.float32))
+    path = converted(written("llama", tmp_path / "folder"), tmp_path / "model.gguf")
+    with pytest.raises(ValueError, match="are not those of Llama 3's scaling"):
         pretrained.load(path)
 
 

@@ -195,10 +195,7 @@ def _rotary(own: Mapping[str, Any], config: Config, file: GGUF) -> Config:
     kind = own.get("rope.scaling.type", "none")
     factor = own.get("rope.scaling.factor", own.get("rope.scale_linear", 1.0))
     if "rope_freqs.weight" in file:
-        divisors = _decimals(file["rope_freqs.weight"])
-        length = config["max_position_embeddings"]
-        scaling = {"rope_type": "longrope", "short_factor": divisors, "long_factor": divisors, "factor": 1.0}
-        return {"rope_scaling": scaling | {"original_max_position_embeddings": length, "attention_factor": 1.0}}
+        return {"rope_scaling": _llama3(file, config.get("rope_theta", 1e4))}
     if kind == "linear" or (kind == "none" and factor != 1.0):
         return {"rope_scaling": {"rope_type": "linear", "factor": factor}}
     if kind == "yarn":
@@ -207,6 +204,25 @@ def _rotary(own: Mapping[str, Any], config: Config, file: GGUF) -> Config:
     if kind not in ("none", "longrope"):
         raise ValueError(f"{file.path}: rope.scaling.type={kind!r} is not computed here")
     return {}
+
+
+def _llama3(file: GGUF, theta: float) -> Config:
+    """Returns the scaling of Llama 3 whose divisors of the frequencies a file holds.
+
+    The ends of the ramp are 1 and 4, as in all released models; the trained length is solved for on the ramp.
+    """
+    divisors = np.asarray(file["rope_freqs.weight"], np.float64)
+    wavelengths = 2 * np.pi * theta ** (np.arange(len(divisors)) / len(divisors))
+    factor, low, high = float(divisors.max()), 1.0, 4.0
+    ramp = np.flatnonzero((divisors > 1) & (divisors < factor))
+    if len(ramp):
+        share = (1 / divisors[ramp[0]] - 1 / factor) / (1 - 1 / factor)
+        length = round(wavelengths[ramp[0]] * (low + share * (high - low)))
+        shares = np.clip((length / wavelengths - low) / (high - low), 0, 1)
+        if np.allclose(1 / ((1 - shares) / factor + shares), divisors, rtol=1e-4):
+            told = {"low_freq_factor": low, "high_freq_factor": high, "original_max_position_embeddings": length}
+            return {"rope_type": "llama3", "factor": factor, **told}
+    raise ValueError(f"{file.path}: the divisors in rope_freqs.weight are not those of Llama 3's scaling")
 
 
 def _decimals(numbers: np.ndarray) -> list[float]:
