@@ -257,12 +257,14 @@ HUGE = 2**62
         struct.pack("<IQQQ1sIQIQ", 3, 1, 0, 1, b"t", 1, 32, 0, HUGE),  # beyond the end
         struct.pack("<IQQQ1sIQIQ", 3, 1, 0, 1, b"t", 1, 32, 99, 0),  # of no type
         struct.pack("<IQQQ1sI", 3, 1, 0, 1, b"t", 10**9),  # of so many axes
+        struct.pack("<IQQ", 3, 5, 0)  # five tensors over the same bytes, together larger than the file
+        + b"".join(struct.pack("<Q1sIQIQ", 1, bytes([97 + i]), 1, 16, 0, 0) for i in range(5)),
         struct.pack("<IQQQ2s", 3, 0, 1, 2, b"\xff\xfe"),  # a key that is not UTF-8
     ],
 )
 def test_hostile_headers_are_refused_in_one_line(header, tmp_path):
     path = tmp_path / "hostile.gguf"
-    path.write_bytes(b"GGUF" + header + bytes(64))
+    path.write_bytes(b"GGUF" + header + bytes(96))
     with pytest.raises(ValueError, match=r"hostile\.gguf is cut off or damaged") as refused:
         GGUF(path)
     assert "\n" not in str(refused.value)
