@@ -1,13 +1,16 @@
-"""Analyses a trained vision transformer: its encoding, its attention, and its robustness to moved patches.
+"""Analyses a trained model: its encoding, its attention, and what a change of its positions costs.
 
     python -m experiments.analyse --checkpoint=runs/vit --out=runs/vit/analysis
     python -m experiments.analyse --checkpoint=runs/fashion_vit/fashion_vit/learned-0123456789ab --out=DIR   # all its seeds
     python -m experiments.analyse --checkpoint=ViT-B_16.npz --data=cifar10 --out=DIR
     python -m experiments.analyse --checkpoint=model.safetensors --data=folder --data_dir=PICTURES --out=DIR
+    python -m experiments.analyse --checkpoint=gemma-3-270m.gguf --files=BOOKS --out=DIR
 
-Writes README.md, a PNG per figure, numbers.json (all curves) and arrays.npz (all maps) into --out: figures 6, 7 and 10 of
-the ViT paper (arXiv 2010.11929), rotary frequencies, a linear probe for the position, shuffled patches, moved images. The
-functions are in experiments.analysis and take arrays of any model. Errors are one line and exit code 2.
+Writes README.md, a PNG per figure, and the numbers into --out. Of a vision transformer: figures 6, 7 and 10 of the ViT paper
+(arXiv 2010.11929), rotary frequencies, a linear probe for the position, shuffled patches, moved images. Of a decoder: what of
+its encoding may go, frequencies in use, heads, sinks, shifts, massive values and pass keys, on texts that a hash chooses;
+results.jsonl has a record for each row and text. --noise adds noise of the size of the weights' quantisation: what changes
+with it is not the model's. The functions are in experiments.analysis. Errors are one line and exit code 2.
 """
 
 import argparse
@@ -20,25 +23,75 @@ from experiments import cli
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("analyse", __doc__)
-    parser.add_argument("--checkpoint", required=True, help="workdir of a run or a row, or a file of weights")
+    parser.add_argument(
+        "--checkpoint", required=True, help="workdir of a run or a row, a file or folder of weights, or a hub's name"
+    )
     parser.add_argument("--out", required=True, help="folder of the page, pictures and numbers")
-    parser.add_argument("--data", help="set of images (default: the run's training set)")
+    parser.add_argument("--data", help="set of images or text (default: the run's training set)")
     parser.add_argument("--split", help="split of the set (default: the run's evaluation split; test)")
     parser.add_argument("--data_dir", help="directory of sets, or folder of pictures")
-    parser.add_argument(
+    images = parser.add_argument_group("images")
+    images.add_argument(
         "--num_images", type=cli.positive, default=1000, help="number of images to shuffle and move (default: 1000)"
     )
-    parser.add_argument(
+    images.add_argument(
         "--num_looked_into", type=cli.positive, default=128, help="number of these for attention (default: 128)"
     )
-    parser.add_argument("--num_shown", type=cli.positive, default=8, help="number of these for rollouts (default: 8)")
-    parser.add_argument("--padding", help="padding of moved images: black, edge, reflect, wrap")
+    images.add_argument("--num_shown", type=cli.positive, default=8, help="number of these for rollouts (default: 8)")
+    images.add_argument("--padding", help="padding of moved images: black, edge, reflect, wrap")
+    text = parser.add_argument_group("text")
+    text.add_argument("--files", help="folder or glob of text files, in place of a prepared set")
+    text.add_argument("--num_texts", type=cli.positive, default=8, help="number of texts (default: 8)")
+    text.add_argument("--length", type=cli.positive, default=1024, help="tokens of a text (default: 1024)")
+    text.add_argument("--noise", action="store_true", help="add noise of the size of the quantisation to the weights")
     args = parser.parse_args(argv)
     given = sys.argv[1:] if argv is None else argv
     return cli.answer(lambda: _analyse(args, given), args.imports, traceback=args.traceback)
 
 
 def _analyse(args: argparse.Namespace, given: list[str]) -> None:
+    from experiments.analysis.language.subject import reads_text
+
+    paths = (_analyse_text if reads_text(pathlib.Path(args.checkpoint)) else _analyse_images)(args, given)
+    print("\n".join(map(str, paths)))
+
+
+def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Path]:
+    import time
+
+    from experiments.analysis.language import findings, page, subject
+    from experiments.analysis.measured import About, write_records
+    from experiments.studies.environment import recorded
+    from posjax import data
+
+    checkpoint, began = pathlib.Path(args.checkpoint), time.perf_counter()
+    name, split = args.data or ("text" if args.files else None), args.split or "test"
+    if name is None:
+        raise ValueError("give the text to read: --files=FOLDER, or --data=NAME of a prepared set")
+    data.check_text(name, split, data_dir=args.data_dir, files=args.files)
+    out = cli.writable(args.out)
+    model = subject.load_text_model(checkpoint, noise=args.noise)
+    documents = data.load_documents(name, split, data_dir=args.data_dir, files=args.files, tokenizer=model.tokenizer)
+    texts = subject.draw_texts(documents, args.num_texts, args.length)
+    rows, arrays = findings.measure_decoder(model, texts)
+    parameters, machine = subject.count(model.params), recorded()
+    about = About(model.name, model.encoding, model.hash, parameters, name, texts.digest, "token", "text", texts.titles)
+    records = write_records(out, rows, about, time.perf_counter() - began, machine)
+    facts = {
+        "encoding": model.encoding,
+        "model": f"{parameters:,} parameters, width {model.model.block.width}, {model.model.depth} layers of "
+        f"{model.model.block.num_heads} heads, trained on {model.trained or 'unknown'} tokens",
+        "weights": f"{model.hash}{', with noise of the size of their quantisation' if args.noise else ''}",
+        "texts": f"{len(texts.titles)} of {args.length:,} tokens of {name}, {split}, chosen by a hash; the last "
+        f"{findings.SCORED} are scored",
+        "versions": ", ".join(f"{key} {value}" for key, value in machine["versions"].items()),
+        "time": f"{(time.perf_counter() - began) / 60:.0f} minutes on {machine['device']}",
+    }
+    title, command = f"{model.name} and its positions", cli.command_line("analyse", given)
+    return page.write_decoder_page(out, records, arrays, title, facts, command)
+
+
+def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.Path]:
     from experiments.analysis.vision import page
     from experiments.analysis.vision.findings import measure_all, unmeasured, work
     from experiments.analysis.vision.subject import choose_pictures, holds_weights, load_vit
@@ -70,7 +123,7 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
         facts["left out"] = "; ".join(missing)
     command = cli.command_line("analyse", given)
     title = f"What a ViT with {subject.encoding} looks at"
-    print("\n".join(map(str, page.write_analysis(images, found, out, title, facts, command))))
+    return page.write_analysis(images, found, out, title, facts, command)
 
 
 if __name__ == "__main__":

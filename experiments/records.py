@@ -64,6 +64,7 @@ class Record:
       unit: unit of lengths and resolutions: "byte", "token", "symbol", "pixel" or "patch".
       documents: titles of the texts that were read.
       bos: the token before every text, as text; "" for none.
+      each: the unit that `seed` counts, "text" or "image", where one model is measured on each; "" for seeds.
       metrics: {metric: number, or {at: number}}; None for a number that is not finite.
     """
 
@@ -93,6 +94,7 @@ class Record:
     unit: str = ""
     documents: tuple[str, ...] = ()
     bos: str = ""
+    each: str = ""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "Record":
@@ -125,7 +127,7 @@ class Record:
 _COUNT = whole(COUNT.what, 0, 2**63 - 1)
 _KINDS = {
     **dict.fromkeys(("study", "row", "encoding", "run", "config_hash", "base", "data", "data_digest", "device"), TEXT),
-    **dict.fromkeys(("on", "unit", "bos"), TEXT),
+    **dict.fromkeys(("on", "unit", "bos", "each"), TEXT),
     **dict.fromkeys(("seed", "steps", "parameters"), _COUNT),
     "trained_at": maybe(_COUNT),
     "wall_time": AMOUNT,

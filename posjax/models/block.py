@@ -229,7 +229,7 @@ class Attention(nn.Module):
     value, so that devices may share the key heads.
 
     Where the collection "intermediates" is mutable, attention is dense; its "weights" [B, H, T, T] and the encoding's
-    arguments "queries" and "keys" [B, T, H, D] are sown.
+    arguments "queries", "keys" and "values" [B, T, H, D] are sown.
     """
 
     config: BlockConfig

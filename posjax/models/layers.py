@@ -97,7 +97,7 @@ def watched(module: nn.Module) -> bool:
 def attend_whole(
     module: nn.Module, hosted: Hosted, q: Float[jax.Array, "B T H D"], k, v, x, **options: Any
 ) -> Float[jax.Array, "B T H E"]:
-    """Returns the attention of whole sequences; sows weights, queries and keys where the caller asked for intermediates.
+    """Returns the attention of whole sequences; sows weights, queries, keys and values if intermediates are asked for.
 
     Args:
       module: of attention, with `config` and `causal`.
@@ -110,6 +110,6 @@ def attend_whole(
         context = None if module.is_initializing() else config.context  # the batch of `init` is too small to share
         return hosted.attend(q, k, v, implementation=config.implementation, context=context, **options)
     read, weights = hosted.attend(q, k, v, implementation="dense", return_weights=True, **options)
-    for name, value in {"weights": weights, "queries": q, "keys": k}.items():
+    for name, value in {"weights": weights, "queries": q, "keys": k, "values": v}.items():
         module.sow("intermediates", name, value)
     return read

@@ -6,17 +6,20 @@ from typing import Any
 import flax.linen as nn
 import jax
 
+from posjax.encoding import Encoding
 from posjax.spec import layers_text, parse_layers
 
 
-def with_encoding(model: nn.Module, params: Any, spec: str, init: Callable[[nn.Module], Any]) -> tuple[nn.Module, Any]:
+def with_encoding(
+    model: nn.Module, params: Any, spec: str | tuple[Encoding, ...], init: Callable[[nn.Module], Any]
+) -> tuple[nn.Module, Any]:
     """Returns the model with another encoding, and its parameters.
 
     The new encoding takes over the parameters of the old encoding in their order: `t5 + window(64)` has the same as `t5`.
 
     Args:
       params: of the model; leaves may have further leading axes, if the leaves of `init` have them too.
-      spec: of the encoding.
+      spec: of the encoding, or the encodings of a pattern over the layers.
       init: makes parameters of a model; only their shapes are computed.
 
     Raises:

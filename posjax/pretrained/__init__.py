@@ -26,9 +26,15 @@ def load(path: str | Path, **options: Any) -> tuple[Any, dict[str, Any]]:
     By `language.load` if it is a GGUF file, or if config.json is of text, else by `vision.load`.
     """
     path = local(path)
+    return (language if reads_text(path) else vision).load(path, **options)
+
+
+def reads_text(path: str | Path) -> bool:
+    """Says whether a checkpoint is a language model's: a GGUF file, or weights whose config.json is of text."""
+    path = local(path)
     config = read_json((path if path.is_dir() else path.parent) / "config.json")
     of_text = {"vocab_size", "text_config"} & config.keys() or str(config.get("model_type")) in language.FAMILIES
-    return (language if of_text or path.suffix == SUFFIX else vision).load(path, **options)
+    return bool(of_text) or path.suffix == SUFFIX
 
 
 def save(path: str | Path, model: Any, params: Mapping[str, Any], **options: Any) -> None:

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from experiments.analysis.frequencies import Waves, frequency_use
+from experiments.analysis.frequencies import waves as waves_of
 from experiments.analysis.vision import attention as maps
 from experiments.analysis.vision import positions
 from experiments.analysis.vision.filters import Components, filter_components
@@ -55,7 +57,7 @@ class Findings(NamedTuple):
 
     attention: AttentionFindings
     hosts: list[Host]
-    waves: list[positions.Waves | None]  # of each layer of the first seed
+    waves: list[Waves | None]  # of each layer of the first seed
     filters: Components
     rollout: np.ndarray  # [N, h, w] of the first seed
     answers: np.ndarray | None  # [N] of the first seed
@@ -102,7 +104,7 @@ def _unmoved(images: Pictures) -> str | None:
     return None
 
 
-def _hosts(images: Pictures) -> tuple[list[Host], list[positions.Waves | None]]:
+def _hosts(images: Pictures) -> tuple[list[Host], list[Waves | None]]:
     model, site, dims = images.subject.model, images.site, dims_of(images.subject.model)
     layers = layer_encodings(model, images.subject.params[0])
     hosts, waves = [], {}
@@ -111,7 +113,7 @@ def _hosts(images: Pictures) -> tuple[list[Host], list[positions.Waves | None]]:
         codes, bias = positions.code_table(*arguments), positions.bias_map(*arguments)
         agreement = positions.rotation_agreement(*arguments)
         turns = agreement is not None and not np.allclose(agreement, 1)
-        waves[layer.name] = positions.waves(*arguments)
+        waves[layer.name] = waves_of(*arguments)
         own = [str(i + 1) for i, other in enumerate(layers) if other.name == layer.name]
         name = "all layers" if len(own) == len(layers) else f"layer {', '.join(own)}"
         found = codes if codes.any() else None, agreement if turns else None, bias if bias.any() else None
@@ -119,7 +121,7 @@ def _hosts(images: Pictures) -> tuple[list[Host], list[positions.Waves | None]]:
     return hosts, [waves[layer.name] for layer in layers]
 
 
-def _attention(images: Pictures, count: int, waves: list[positions.Waves | None], tick: Tick) -> AttentionFindings:
+def _attention(images: Pictures, count: int, waves: list[Waves | None], tick: Tick) -> AttentionFindings:
     model, site = images.subject.model, images.site
     look, batch = intermediates_of(model, site), _batch(images)
     # Layers that host other encodings may turn other pairs: without a common table nothing is shown.
@@ -143,7 +145,7 @@ def _attention(images: Pictures, count: int, waves: list[positions.Waves | None]
     return AttentionFindings(means[..., 0], uniform, means[..., 1], *used, position if half else None)
 
 
-def _of_batch(seen: Intermediates, images: Pictures, waves: list[positions.Waves] | None) -> np.ndarray:
+def _of_batch(seen: Intermediates, images: Pictures, waves: list[Waves] | None) -> np.ndarray:
     """Returns [L, H, 2 + 3 P]: mean distance, share of the prefix, and use, |q| and |k| of the P pairs of channels."""
     layers = []
     for layer, weights in enumerate(seen.weights):
@@ -151,7 +153,7 @@ def _of_batch(seen: Intermediates, images: Pictures, waves: list[positions.Waves
         columns = [distance, maps.share_of_prefix(weights, images.site)]
         if waves is not None:
             q, k = (turning(images.subject.model, each[layer]) for each in (seen.query, seen.key))
-            used = positions.frequency_use(q, k, waves[layer].pairs, images.site)
+            used = frequency_use(q, k, waves[layer].pairs, images.site)
             columns += [*used.product.T, *used.query.T, *used.key.T]
         layers.append(np.stack(columns, axis=-1))
     return np.stack(layers)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import posjax as pj
+from experiments.analysis.frequencies import frequency_use, waves
 from experiments.analysis.vision.intermediates import dims_of, intermediates_of, layer_encodings, turning
-from experiments.analysis.vision.positions import frequency_use, waves
 from posjax.attention.dense import tile_logits
 from posjax.models import ViT
 

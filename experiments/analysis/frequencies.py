@@ -1,0 +1,111 @@
+"""The frequencies of a rotary encoding that the heads of a trained model use."""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from posjax.describe import probes
+from posjax.describe.worlds import Part
+from posjax.encoding import Array, Dims, Encoding, Params, Site, axes
+
+
+class Waves(NamedTuple):
+    """The pairs of channels that turn, and their angles from patch to patch.
+
+    `wave` is in radians per patch along each axis, within a half turn: whole patches cannot show more.
+    """
+
+    pairs: list[tuple[int, int]]
+    wave: Float[np.ndarray, "A H P"]
+
+    @property
+    def magnitude(self) -> Float[np.ndarray, "H P"]:
+        """Returns radians per patch along the direction in which a pair turns fastest."""
+        return np.linalg.norm(self.wave, axis=0)
+
+
+class FrequencyUse(NamedTuple):
+    """Mean 2-norms of the pairs of channels, and their product: a bound on a pair's part of a logit."""
+
+    query: Float[np.ndarray, "H P"]
+    key: Float[np.ndarray, "H P"]
+    product: Float[np.ndarray, "H P"]  # mean of |q_c| |k_c| over the pairs of tokens of an image, and over images
+
+
+def waves(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Waves | None:
+    """The wave vectors of every head, read off `rotate`; None if it does not turn pairs of channels.
+
+    Args:
+      dims: the sizes of the model.
+      site: the model's tokens; (0, 0) and its neighbours must be among them.
+    """
+    placed = encoding.place(params, site)
+    found = probes.linear_rotation(Part(encoding, params, placed), dims)
+    turns = None if found is None else probes.turns(found.query)
+    if turns is None or not turns.pairs:
+        return None
+    rates = probes.frequencies(turns, site, placed)
+    if rates is None:
+        return None
+    return Waves(turns.pairs, rates * _units(site, placed)[:, None, None])
+
+
+def frequency_use(
+    q: Float[Array, "B T H D"], k: Float[Array, "B T K D"], pairs: list[tuple[int, int]], site: Site | None = None
+) -> FrequencyUse:
+    """The share of queries and keys in each pair of channels that turns together.
+
+    Barbero et al. (2024), arXiv 2410.06205, section 4: the mean 2-norm of each 2-D chunk of queries and of keys. As
+    |q_c . k_c| <= |q_c| |k_c|, a pair that is small in either does little. A rotation keeps norms: q and k may be rotated or
+    not.
+
+    Args:
+      q: queries.
+      k: keys.
+      pairs: channels (a, b), as in `Waves`.
+      site: site of the tokens; tokens without position, which do not turn, are then left out.
+
+    Raises:
+      ValueError: heads of keys that do not divide the heads of queries.
+    """
+    heads, key_heads = np.shape(q)[2], np.shape(k)[2]
+    if heads % key_heads:
+        raise ValueError(f"{key_heads} key heads cannot be shared evenly by {heads} query heads")
+    if site is not None:
+        stand = np.flatnonzero((np.asarray(site.prefix) == 0) & (np.asarray(site.segment) > 0))
+        q, k = np.asarray(q)[:, stand], np.asarray(k)[:, stand]
+    query, key = _mean_norms(q, pairs), np.repeat(_mean_norms(k, pairs), heads // key_heads, axis=1)
+    return FrequencyUse(query.mean(axis=0), key.mean(axis=0), (query * key).mean(axis=0))
+
+
+def _mean_norms(x: Float[Array, "B T H D"], pairs: list[tuple[int, int]]) -> Float[np.ndarray, "B H P"]:
+    x = np.asarray(x, np.float64)
+    first, second = (x[..., [pair[side] for pair in pairs]] for side in (0, 1))
+    return np.hypot(first, second).mean(axis=1)
+
+
+def _units(site: Site, placed: Site) -> Float[np.ndarray, " A"]:
+    """The distance of a patch from its neighbour in the encoding's positions, along each axis that it sees."""
+    before, after = (np.asarray(axes(each), np.float64) for each in (site, placed))
+    if before.shape != after.shape:
+        return np.ones(after.shape[1])
+    stand = np.asarray(site.prefix) == 0
+    found = []
+    for axis in range(before.shape[1]):
+        first, last = (np.flatnonzero(stand & (before[:, axis] == pick(before[stand, axis]))) for pick in (min, max))
+        span = before[last[0], axis] - before[first[0], axis]
+        found.append((after[last[0], axis] - after[first[0], axis]) / span if span else 1.0)
+    return np.array(found)
+
+
+def share_of_pairs(use: Float[np.ndarray, "H P"], magnitude: Float[np.ndarray, "H P"], part: float) -> np.ndarray:
+    """Returns the share of each head's use in its slowest pairs (`part` > 0) or its fastest (`part` < 0), [H].
+
+    Args:
+      part: the share of the pairs: 0.25 for the slowest quarter, -0.25 for the fastest.
+    """
+    count = round(abs(part) * use.shape[1])
+    order = np.argsort(magnitude, axis=1, kind="stable")
+    chosen = order[:, :count] if part > 0 else order[:, -count:]
+    return np.take_along_axis(use, chosen, axis=1).sum(axis=1) / use.sum(axis=1)

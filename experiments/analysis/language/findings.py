@@ -1,0 +1,293 @@
+"""Measures of a decoder: its heads, the frequencies that they use, and its loss when something of its positions changes.
+
+Rows are readings of one model, metrics have a value for each text: {row: {metric: [N], or {at: [N]}}}.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from tqdm import tqdm
+
+from experiments.analysis.frequencies import Waves, frequency_use, share_of_pairs, waves
+from experiments.analysis.language import heads, massive, removal
+from experiments.analysis.language.heads import Layer
+from experiments.analysis.language.removal import OWN
+from experiments.analysis.language.subject import Reader, TextModel, Texts, repeated_tokens
+from experiments.analysis.measured import Metric, Rows
+from experiments.studies.readings import is_windowed
+from experiments.studies.running import bar, caption
+from posjax import data
+from posjax.encoding import sites
+
+SCORED = 256  # tokens at the end of a text
+LOSS, PASSKEY, HIDDEN = "loss", "pass key found", "change of hidden states"
+SINKS, FIRST = "heads that are sinks", "attention on the first token"
+PREVIOUS, INDUCTION, OLDEST = "attention on the token before", "induction score", "attention on the oldest token"
+SLOW, GAINS, LEAD = "share of the slowest quarter", "share of the slowest quarter, gains", "fastest quarter's lead"
+MASSIVE, RATIO = "massive channels", "largest norm of a channel"
+LOOKS_BACK = 0.3  # least score of a head that counts as one of the token before
+_SHIFTS, _GAPS, _DILATIONS = (1, 100, 1000, 16384), (100, 1000), (2, 4)
+_COPIES = 128  # random tokens that stand twice
+_KEYS = (512, 1024)  # lengths at which pass keys are asked for
+
+
+def measure_decoder(subject: TextModel, texts: Texts) -> tuple[Rows, dict[str, np.ndarray]]:
+    """Returns the rows, and the arrays of figures, by name; shows progress, one tick a text."""
+    length = texts.tokens.shape[1] - 1
+    plans = [_heads, _random_copies, _sinks, _readings, _stretched, _shifts, _pairs, _massive, _pass_keys]
+    if len(subject.tokenizer.bos) != 1:
+        plans.remove(_sinks)
+    readings = [*removal.readings(subject.pattern, length)]
+    total = len(texts.tokens) * (len(readings) + 30)
+    rows: Rows = {OWN: {}}
+    arrays: dict[str, np.ndarray] = {}
+    with bar(total, "text") as progress:
+        reader = Reader(subject, min(SCORED, length), progress.update)
+        for plan in plans:
+            caption(progress, plan.__name__.strip("_").replace("_", " "))
+            for row, metrics in plan(subject, texts, reader, arrays):
+                rows.setdefault(row, {}).update(metrics)
+        _finish(progress)
+    return rows, arrays
+
+
+def _finish(progress: tqdm) -> None:
+    """Brings the bar to its end: the number of readings is an estimate where a model cannot be read under some."""
+    progress.total = progress.n
+    progress.refresh()
+
+
+Found = Iterator[tuple[str, dict[str, Metric]]]
+
+
+def _waves(subject: TextModel) -> list[Waves | None]:
+    """Returns the frequencies of each layer; layers with one encoding share them."""
+    known = {}
+    for encoding, params in subject.layers:
+        if encoding not in known:
+            known[encoding] = waves(encoding, params, subject.dims, sites(8))
+    return [known[encoding] for encoding, _ in subject.layers]
+
+
+def _heads(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+    """Heads and frequencies, by layer (from 1) and over all layers of a kind."""
+    look, turning = heads.look_into(subject.model), _waves(subject)
+    kinds = _kinds(subject)
+    site, found = sites(texts.tokens.shape[1] - 1), []
+    for text in texts.tokens:
+        seen = look(subject.params, text[:-1], site)
+        found.append([_of_layer(subject, index, layer, turning[index]) for index, layer in enumerate(seen)])
+        reader.tick(1)
+    names = {name for of_text in found for layer in of_text for name in layer}
+    for name in sorted(names & {"profile", "use", "previous", "sink", "norms"}):
+        arrays[name] = np.stack([np.mean([layer[name] for layer in each], axis=0) for each in zip(*found, strict=True)])
+    if None not in turning:
+        arrays["magnitude"] = np.stack([each.magnitude[0] for each in turning])
+    by_head = {FIRST: "sink", OLDEST: "oldest", SLOW: "slow", GAINS: "gains"}
+    metrics: dict[str, Any] = {}
+    for metric, name in by_head.items():
+        layers = [index for index in range(subject.model.depth) if name in found[0][index]]
+        metrics[metric] = {i + 1: np.array([np.mean(each[i][name]) for each in found]) for i in layers}
+        for kind, own in kinds.items():
+            if own := [index for index in own if name in found[0][index]]:
+                metrics[f"{metric}, {kind}"] = np.array([np.mean([each[i][name] for i in own]) for each in found])
+    layers = range(subject.model.depth)
+    metrics[PREVIOUS] = {i + 1: np.array([each[i]["previous"].max() for each in found]) for i in layers}
+    for which in ("queries", "keys", "values"):
+        for metric, name in ((MASSIVE, "massive"), (RATIO, "ratio")):
+            metrics[f"{metric}, {which}"] = np.array([np.mean([x[name][which] for x in each]) for each in found])
+    for metric, name in ((LEAD, "lead"), (f"{LEAD}, other heads", "lead of others")):
+        leads = [[lead for layer in each if name in layer for lead in layer[name]] for each in found]
+        if all(leads):
+            metrics[metric] = np.array([np.mean(each) for each in leads])
+    yield OWN, {name: value for name, value in metrics.items() if len(value)}
+
+
+def _of_layer(subject: TextModel, index: int, layer: Layer, turning: Waves | None) -> dict[str, Any]:
+    """Returns the numbers of one layer of one text, [H] each unless they say else."""
+    encoding, params = subject.layers[index]
+    length = layer.weights.shape[1]
+    found: dict[str, Any] = {"sink": np.asarray(heads.sink(layer.weights))}
+    found["previous"] = np.asarray(heads.previous(layer.weights))
+    found["profile"] = np.asarray(heads.by_distance(layer.weights))
+    last = encoding.mask().memory.last
+    if last < length - 1:
+        found["oldest"] = np.asarray(heads.oldest(layer.weights, int(last) + 1))
+    tensors = {"queries": layer.query, "keys": layer.key, "values": layer.value}
+    norms = {name: massive.channel_norms(x) for name, x in tensors.items()}
+    found["massive"] = {name: massive.is_massive(x).sum(axis=1).mean() for name, x in norms.items()}
+    found["ratio"] = {name: (x.max(axis=1) / x.mean(axis=1)).mean() for name, x in norms.items()}
+    if turning is None:
+        return found
+    magnitude = np.broadcast_to(turning.magnitude, (subject.model.block.num_heads, len(turning.pairs)))
+    use = frequency_use(layer.query[None], layer.key[None], turning.pairs).product
+    found |= {"use": use / use.sum(axis=1, keepdims=True), "slow": share_of_pairs(use, magnitude, 0.25)}
+    own = subject.params["trunk"][f"block_{index}"]["attention"]
+    if "query_norm" in own and own["query_norm"]["scale"].shape == (subject.dims.head_dim,):
+        gains = [
+            subject.model.block.norm_offset + np.asarray(own[f"{name}_norm"]["scale"]) for name in ("query", "key")
+        ]
+        use = frequency_use(*(gain[None, None, None] for gain in gains), turning.pairs).product
+        found["gains"] = share_of_pairs(use, magnitude[:1], 0.25)
+    site = sites(length)
+    query, key = encoding.rotate(params, layer.query, site, layer.key, site)
+    key = np.repeat(np.asarray(key), query.shape[1] // key.shape[1], axis=1)
+    lead = heads.lead_of_previous(query, key, turning.pairs)
+    share = share_of_pairs(lead, magnitude, -0.25)
+    looks_back = found["previous"] > LOOKS_BACK
+    return found | {"lead": share[looks_back], "lead of others": share[~looks_back & (lead.sum(axis=1) > 0)]}
+
+
+def _kinds(subject: TextModel) -> dict[str, list[int]]:
+    """Returns the layers of each kind: all, and, where some have a window, those with and without one."""
+    layers = [encoding for encoding, _ in subject.layers]
+    scopes = removal.scopes(layers)
+    return {name: [i for i, layer in enumerate(layers) if scope(layer)] for name, scope in scopes.items()}
+
+
+def _random_copies(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+    """The best induction head of each layer, on random tokens that stand twice."""
+    look, copies = heads.look_into(subject.model), repeated_tokens(subject, len(texts.tokens), _COPIES)
+    site, found = sites(copies.shape[1]), []
+    for copy in copies:
+        layers = look(subject.params, copy, site)
+        found.append([float(heads.induction(layer.weights, _COPIES).max()) for layer in layers])
+        reader.tick(1)
+    yield OWN, {INDUCTION: dict(enumerate(np.array(found).T, 1))}
+
+
+def _sinks(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+    """Sinks, where the first tokens stand elsewhere, or are others."""
+    look, tokens = heads.look_into(subject.model), texts.tokens[:, : heads.SINK_TOKENS]
+    middle = heads.SINK_TOKENS // 2
+    again, start = np.insert(tokens, middle, tokens[:, 0], axis=1)[:, :-1], sites(heads.SINK_TOKENS)
+    rng = np.random.default_rng(0)
+    words = np.stack([np.append(text[:1], rng.permutation(text[1:])) for text in tokens])
+    rows = {OWN: (tokens, start), "positions + 1000": (tokens, sites(heads.SINK_TOKENS, 1000))}
+    rows["without BOS"] = texts.tokens[:, 1 : heads.SINK_TOKENS + 1], start
+    rows |= {"BOS again in the middle": (again, start), "words shuffled": (words, start)}
+    for row, (given, site) in rows.items():
+        weights = [[layer.weights for layer in look(subject.params, text, site)] for text in given]
+        first = np.array([[heads.sink(each) for each in of_text] for of_text in weights])  # [N, L, H]
+        yield row, {SINKS: (first > heads.SINK).mean((1, 2)), f"{FIRST}, all layers": first.mean((1, 2))}
+        if row.startswith("BOS again"):
+            second = np.array([[heads.sink(each, middle) for each in of_text] for of_text in weights])
+            yield row, {"attention on the second BOS": second.mean((1, 2))}
+
+
+def _readings(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+    """The loss under the readings of `removal`."""
+    for reading in removal.readings(subject.pattern, texts.tokens.shape[1] - 1):
+        yield reading.label, {LOSS: reader.losses(texts.tokens, reading.encodings)}
+
+
+def _stretched(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+    """The loss without windows, so that layers look further than ever in training, and with frequencies scaled for it."""
+    length = texts.tokens.shape[1] - 1
+    last = {layer.mask().memory.last + 1 for layer in subject.pattern if is_windowed(layer)}
+    open_layers = removal.changed(subject.pattern, is_windowed, removal.unwindowed)
+    if len(last) != 1 or open_layers is None or min(last) >= length:
+        return
+    factor, trained = length / min(last), int(min(last))
+    yield "no window, windowed layers", {LOSS: reader.losses(texts.tokens, open_layers)}
+    named = {"PI": f"linear(factor={factor})", "NTK": f"ntk(factor={factor})"}
+    named["YaRN"] = f"yarn(factor={factor}, original_length={trained})"
+    for name, scaling in named.items():
+
+        def change(layer, scaling=scaling):
+            bare = removal.unwindowed(layer)
+            return None if bare is None else removal.scaled(scaling)(bare)
+
+        made = removal.changed(subject.pattern, is_windowed, change)
+        if made is not None:
+            yield f"no window and {name}, windowed layers", {LOSS: reader.losses(texts.tokens, made)}
+
+
+def _shifts(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+    """The loss and the hidden states where all tokens are moved, moved away from the first one, or apart."""
+    position = np.arange(texts.tokens.shape[1] - 1)
+    moved = {f"positions + {shift}": position + shift for shift in _SHIFTS}
+    moved |= {f"positions + {gap} behind the first token": np.append(0, position[1:] + gap) for gap in _GAPS}
+    moved |= {f"positions x {factor}": position * factor for factor in _DILATIONS}
+    table = "learned" in subject.encoding
+    before = [reader.read(text) for text in texts.tokens]
+    for row, where in moved.items():
+        if table and where.max() >= subject.model.length:
+            continue
+        after = [reader.read(text, position=where) for text in texts.tokens]
+        change = [
+            np.mean(np.linalg.norm(b.hidden - a.hidden, axis=1) / np.linalg.norm(a.hidden, axis=1))
+            for a, b in zip(before, after, strict=True)
+        ]
+        yield row, {LOSS: np.array([each.loss.mean() for each in after]), HIDDEN: np.array(change)}
+
+
+def _pairs(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+    """The loss, and the attention of the heads of the token before, where the fastest or slowest pairs do not turn."""
+    turning = dict(zip((encoding for encoding, _ in subject.layers), _waves(subject), strict=True))
+    if any(each is None or (each.wave.shape[1] > 1 and np.ptp(each.wave, axis=1).any()) for each in turning.values()):
+        return
+    known = arrays["previous"] > LOOKS_BACK  # [L, H]
+    for row, fastest in (("fastest quarter still", True), ("slowest quarter still", False)):
+        made = []
+        for encoding in subject.pattern:
+            pairs, magnitude = turning[encoding].pairs, turning[encoding].magnitude[0]
+            order = np.argsort(-magnitude if fastest else magnitude, kind="stable")[: round(len(pairs) / 4)]
+            channels = tuple(sorted(channel for index in order for channel in pairs[index]))
+            made.append(removal.stilled(encoding, channels))
+        look, site = heads.look_into(subject.under(tuple(made))[0]), sites(texts.tokens.shape[1] - 1)
+        params, scores = subject.under(tuple(made))[1], []
+        for text in texts.tokens:
+            layers = look(params, text[:-1], site)
+            score = np.array([heads.previous(layer.weights) for layer in layers])
+            scores.append(score[known].mean() if known.any() else np.nan)
+            reader.tick(1)
+        yield row, {LOSS: reader.losses(texts.tokens, tuple(made)), f"{PREVIOUS}, its heads": np.array(scores)}
+    own = heads.look_into(subject.model)
+    scores = [
+        np.array([heads.previous(layer.weights) for layer in own(subject.params, text[:-1], site)])[known].mean()
+        for text in texts.tokens
+    ]
+    yield OWN, {f"{PREVIOUS}, its heads": np.array(scores)}
+
+
+def _fixed(subject: TextModel, texts: Texts) -> dict[str, tuple]:
+    """Returns {row: pattern of all layers} with massive channels, or as many others, at their mean over the first text."""
+    seen = heads.look_into(subject.model)(subject.params, texts.tokens[0, :-1], sites(texts.tokens.shape[1] - 1))
+    layers, rng = [encoding for encoding, _ in subject.layers], np.random.default_rng(0)
+    rows = {"massive channels fixed": "massive", "as many others fixed": "other"}
+    return {row: massive.fixed_pattern(layers, seen, which, rng) for row, which in rows.items()}
+
+
+def _massive(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+    """The loss where massive channels of queries and keys, or as many others, are fixed."""
+    if any(jax.tree.leaves(params) for _, params in subject.layers):
+        return
+    for row, pattern in _fixed(subject, texts).items():
+        yield row, {LOSS: reader.losses(texts.tokens, pattern)}
+
+
+def _pass_keys(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+    """Pass keys found, one text each, as loaded, without rope in some layers, and with massive channels fixed."""
+    patterns: dict[str, tuple | None] = {OWN: None}
+    for reading in removal.readings(subject.pattern, texts.tokens.shape[1] - 1):
+        if reading.change in ("no rope", "p_rope(0.5)"):
+            patterns[reading.label] = reading.encodings
+    if not any(jax.tree.leaves(params) for _, params in subject.layers):
+        patterns |= _fixed(subject, texts)
+    for row, pattern in patterns.items():
+        yield row, {PASSKEY: {length: _keys_found(reader, pattern, len(texts.tokens), length) for length in _KEYS}}
+
+
+def _keys_found(reader: Reader, pattern: Sequence[Any] | None, count: int, length: int) -> np.ndarray:
+    """Returns 1 for each text whose pass key is named in full, else 0."""
+    given = dict(length=length, count=count, seed=0, tokenizer=reader.subject.tokenizer)
+    batch = data.retrieval_batch("passkey", **given)
+    found = []
+    for tokens, targets, weight in zip(batch["tokens"], batch["targets"], batch["weight"], strict=True):
+        answer = weight[-reader.scored :] > 0
+        read = reader.read(np.append(tokens, targets[-1]), None if pattern is None else tuple(pattern))
+        found.append(float(read.right[answer].all()))
+    return np.array(found)

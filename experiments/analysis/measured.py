@@ -1,0 +1,63 @@
+"""Numbers of an analysis by text or image, and their records: the unit of repetition stands in place of a seed."""
+
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from experiments.records import RESULTS, Record, append_records, finite
+
+Metric = Mapping[Any, np.ndarray] | np.ndarray  # [N], a number for each text, or {at: [N]}
+Rows = dict[str, dict[str, Metric]]  # {row: {metric: numbers}}
+
+
+class About(NamedTuple):
+    """The fields of records that say which weights were measured on which data.
+
+    Attributes:
+      study: name of the model.
+      run: names the weights.
+      unit: of the model's positions: token or patch.
+      each: the unit of repetition: text or image.
+      titles: of the texts or images.
+    """
+
+    study: str
+    encoding: str
+    run: str
+    parameters: int
+    data: str
+    data_digest: str
+    unit: str
+    each: str
+    titles: Sequence[str]
+
+
+def write_records(
+    path: pathlib.Path, rows: Rows, about: About, seconds: float, machine: Mapping[str, Any]
+) -> list[Record]:
+    """Appends a record for each row and text to results.jsonl in a folder, and returns the records.
+
+    Args:
+      seconds: of the whole analysis.
+      machine: device and versions.
+    """
+    count = len(about.titles)
+    share = seconds / (len(rows) * count)
+    same = dict(study=about.study, encoding=about.encoding, run=about.run, base=next(iter(rows)), config_hash=about.run)
+    same |= dict(data=about.data, data_digest=about.data_digest, parameters=about.parameters, unit=about.unit)
+    same |= dict(each=about.each, steps=0, step_time=None, wall_time=0.0, evaluation_time=share, **machine)
+    records = [
+        Record(row=row, seed=index, metrics={name: _of_text(x, index) for name, x in metrics.items()}, **same)
+        for row, metrics in rows.items()
+        for index in range(count)
+    ]
+    append_records(path / RESULTS, records)
+    return records
+
+
+def _of_text(metric: Metric, index: int) -> Any:
+    if isinstance(metric, Mapping):
+        return {at: finite(values[index]) for at, values in metric.items()}
+    return finite(metric[index])
