@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     text = parser.add_argument_group("text")
     text.add_argument("--files", help="folder or glob of text files, in place of a prepared set")
     text.add_argument("--num_texts", type=cli.positive, default=8, help="number of texts (default: 8)")
-    text.add_argument("--length", type=cli.positive, default=1024, help="tokens of a text (default: 1024)")
+    text.add_argument("--length", type=cli.positive, default=768, help="tokens of a text (default: 768)")
     text.add_argument("--noise", action="store_true", help="add noise of the size of the quantisation to the weights")
     args = parser.parse_args(argv)
     given = sys.argv[1:] if argv is None else argv

@@ -3,7 +3,7 @@
 Rows are readings of one model, metrics have a value for each text: {row: {metric: [N], or {at: [N]}}}.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -21,16 +21,15 @@ from experiments.studies.running import bar, caption
 from posjax import data
 from posjax.encoding import sites
 
-SCORED = 256  # tokens at the end of a text
+SCORED = 128  # tokens at the end of a text
 LOSS, PASSKEY, HIDDEN = "loss", "pass key found", "change of hidden states"
 SINKS, FIRST = "heads that are sinks", "attention on the first token"
 PREVIOUS, INDUCTION, OLDEST = "attention on the token before", "induction score", "attention on the oldest token"
 SLOW, GAINS, LEAD = "share of the slowest quarter", "share of the slowest quarter, gains", "fastest quarter's lead"
 MASSIVE, RATIO = "massive channels", "largest norm of a channel"
 LOOKS_BACK = 0.3  # least score of a head that counts as one of the token before
-_SHIFTS, _GAPS, _DILATIONS = (1, 100, 1000, 16384), (100, 1000), (2, 4)
+_SHIFTS, _GAPS, _DILATIONS = (1, 1000, 16384), (1000,), (2,)
 _COPIES = 128  # random tokens that stand twice
-_KEYS = (512, 1024)  # lengths at which pass keys are asked for
 
 
 def measure_decoder(subject: TextModel, texts: Texts) -> tuple[Rows, dict[str, np.ndarray]]:
@@ -40,7 +39,7 @@ def measure_decoder(subject: TextModel, texts: Texts) -> tuple[Rows, dict[str, n
     if len(subject.tokenizer.bos) != 1:
         plans.remove(_sinks)
     readings = [*removal.readings(subject.pattern, length)]
-    total = len(texts.tokens) * (len(readings) + 30)
+    total = len(texts.tokens) * (len(readings) + 25)
     rows: Rows = {OWN: {}}
     arrays: dict[str, np.ndarray] = {}
     with bar(total, "text") as progress:
@@ -271,23 +270,16 @@ def _massive(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str,
 
 def _pass_keys(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
     """Pass keys found, one text each, as loaded, without rope in some layers, and with massive channels fixed."""
+    count, length = len(texts.tokens), texts.tokens.shape[1] - 1
+    batch = data.retrieval_batch("passkey", length=length, count=count, seed=0, tokenizer=subject.tokenizer)
+    whole, answer = np.append(batch["tokens"], batch["targets"][:, -1:], axis=1), batch["weight"] > 0
     patterns: dict[str, tuple | None] = {OWN: None}
-    for reading in removal.readings(subject.pattern, texts.tokens.shape[1] - 1):
-        if reading.change in ("no rope", "p_rope(0.5)"):
+    for reading in removal.readings(subject.pattern, length):
+        if reading.change == "no rope" and reading.layers != "all layers":
             patterns[reading.label] = reading.encodings
     if not any(jax.tree.leaves(params) for _, params in subject.layers):
         patterns |= _fixed(subject, texts)
     for row, pattern in patterns.items():
-        yield row, {PASSKEY: {length: _keys_found(reader, pattern, len(texts.tokens), length) for length in _KEYS}}
-
-
-def _keys_found(reader: Reader, pattern: Sequence[Any] | None, count: int, length: int) -> np.ndarray:
-    """Returns 1 for each text whose pass key is named in full, else 0."""
-    given = dict(length=length, count=count, seed=0, tokenizer=reader.subject.tokenizer)
-    batch = data.retrieval_batch("passkey", **given)
-    found = []
-    for tokens, targets, weight in zip(batch["tokens"], batch["targets"], batch["weight"], strict=True):
-        answer = weight[-reader.scored :] > 0
-        read = reader.read(np.append(tokens, targets[-1]), None if pattern is None else tuple(pattern))
-        found.append(float(read.right[answer].all()))
-    return np.array(found)
+        right = [reader.read(text, pattern).right for text in whole]
+        found = [each[asked[-reader.scored :]].all() for each, asked in zip(right, answer, strict=True)]
+        yield row, {PASSKEY: np.array(found, float)}

@@ -235,9 +235,11 @@ def _massive(study: StudyRecords) -> Iterator[Section]:
 
 
 def _pass_keys(study: StudyRecords) -> Iterator[Section]:
-    lengths = study.metrics.get(PASSKEY, [])
-    rows = [row for row in study.rows if lengths and is_whole(study.values(row, PASSKEY, lengths[0]))]
-    cells = [(escape_markdown(row), *(percent(study, row, PASSKEY, at) for at in lengths)) for row in rows]
-    text = "Share of pass keys of five digits that are named in full, among repeating sentences, at any depth."
+    rows = [row for row in study.rows if is_whole(study.values(row, PASSKEY))]
+    cells = [(escape_markdown(row), percent(study, row, PASSKEY)) for row in rows]
+    text = (
+        "Share of pass keys of five digits that are named in full, among repeating sentences as long as the texts, at any "
+        "depth (Mohtashami & Jaggi 2023, arXiv 2305.16300)."
+    )
     if rows:
-        yield Section("Pass keys", text, table=grid(("read", *(f"{at:,} tokens (%)" for at in lengths)), cells))
+        yield Section("Pass keys", text, table=grid(("read", "pass keys found (%)"), cells))

@@ -144,7 +144,7 @@ def readings(pattern: Sequence[Encoding], length: int) -> Iterator[Reading]:
     yield Reading(OWN, "", None)
     changes: dict[str, Change] = {"no rope": without_rope}
     changes |= {f"p_rope({p})": proportional(p) for p in (0.75, 0.5, 0.25)}
-    changes |= {f"base x {factor:g}": rebased(factor) for factor in (4, 0.25)}
+    changes["base x 4"] = rebased(4)
     for window in (length // 2, length // 8):
         changes[f"window {window}"] = masked(f"window({window})")
         changes[f"4 sinks and window {window}"] = masked(f"sinks(num_sinks=4, window={window})")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int32
+from jaxtyping import Bool, Float, Int, Int32
 
 from posjax import data, pretrained
 from posjax.encoding import Dims, Encoding, Params, sites
@@ -78,7 +78,7 @@ class TextModel(NamedTuple):
 def reads_text(checkpoint: pathlib.Path) -> bool:
     """Says whether a checkpoint holds a language model; a path that does not exist may be a hub's name."""
     if is_run(checkpoint):
-        return read_run(checkpoint).config.task != "classification"
+        return read_run(checkpoint)["config"]["task"] != "classification"
     return pretrained.reads_text(checkpoint)
 
 
@@ -177,7 +177,7 @@ class Reader:
         self,
         text: Int32[np.ndarray, " T1"],
         encodings: tuple[Encoding, ...] | None = None,
-        position: Int32[np.ndarray, " T"] | None = None,
+        position: Int[np.ndarray, " T"] | None = None,
     ) -> Read:
         """Reads a text with its tokens at these positions, or from 0 on."""
         model, params = self.subject.under(encodings)
@@ -200,8 +200,8 @@ class Reader:
 def with_noise(params: Any, seed: int = 0) -> Any:
     """Returns parameters with noise of the size of their quantisation: uniform within one step of each block of weights.
 
-    The step is the smallest gap between different weights of a block of 32 along the inputs of a matrix, which is exact for
-    weights that were dequantised from Q4_0, Q5_0 or Q8_0. Vectors, which are kept in full, stay.
+    The step is the smallest gap between different weights of a block of 32 along the inputs of a matrix: that of weights
+    dequantised from Q4_0 and Q5_0, and of nearly all blocks from Q8_0. Vectors, which are kept in full, stay.
     """
     rng = np.random.default_rng(seed)
 
