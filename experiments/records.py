@@ -197,9 +197,10 @@ def last_written(records: Iterable[Record]) -> list[Record]:
 
 
 def read_study(directory: pathlib.Path) -> "Records":
-    """Reads the newest records of a study's folder, with the scores of all tuning points so far."""
-    points = read_records(directory / TUNING)
-    return Records(with_scores(last_written(read_records(directory / RESULTS)), points))
+    """Reads the newest records of a study's folder and of folders in it, with the scores of all tuning points so far."""
+    points, paths = read_records(directory / TUNING), [directory / RESULTS, *sorted(directory.glob(f"*/{RESULTS}"))]
+    found = [record for path in paths for record in read_records(path)]
+    return Records(with_scores(last_written(found), points))
 
 
 def with_scores(records: Iterable[Record], points: Iterable[Record]) -> list[Record]:

@@ -51,11 +51,16 @@ def rewrite(directory: pathlib.Path) -> list[pathlib.Path]:
 
     if (directory / "scorecard.json").exists():
         return scorecard.rewrite_scorecard(directory)
-    for name in ("config.json", RESULTS):
-        if not (directory / name).exists():
-            raise ValueError(f"{directory} has no {name}: a study's folder, which can be shown again, holds both")
-    config = ConfigDict(json.loads((directory / "config.json").read_text()), allow_dotted_keys=True, sort_keys=False)
-    known = study_of(config.get("name", ""))
+    known = study_of(directory.resolve().name)
+    if known is None or not [
+        *directory.glob(f"*/{RESULTS}")
+    ]:  # the folder of a study of published models has one a model
+        for name in ("config.json", RESULTS):
+            if not (directory / name).exists():
+                raise ValueError(f"{directory} has no {name}: a study's folder, which can be shown again, holds both")
+        written = json.loads((directory / "config.json").read_text())
+        config = ConfigDict(written, allow_dotted_keys=True, sort_keys=False)
+        known = study_of(config.get("name", ""))
     command = (
         known.command if known and directory.resolve().parent.name == "results" else _command(directory / page.NAME)
     )

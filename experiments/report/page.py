@@ -79,7 +79,7 @@ def make_page(
         parts += [_image(drawn), below]
         all_drawn.append(drawn)
     look = figures.styles(records)
-    for study in records.studies.values():
+    for study in records.studies.values() if _page_of(config).get("tables", True) else ():
         name = heading_of(study.name, config) if len(records.studies) > 1 else ""
         tables = table.tables(study, name)
         drawn = figures.study_figures(study, look)
@@ -89,7 +89,7 @@ def make_page(
         drawn = [each._replace(name=f"{start}{each.name}") for each in drawn]
         parts += _section(name, tables, drawn)
         all_drawn, all_tables = all_drawn + drawn, all_tables + tables
-    specs = dict.fromkeys((record.row, record.encoding) for record in records)
+    specs = dict.fromkeys((record.row, record.encoding) for record in records if not record.each)
     specs = [f"- {escape_markdown(row)}: `{spec}`" for row, spec in specs if spec.removesuffix("()") != row]
     parts += ["## The rows", "\n".join(specs)] if specs else []
     parts += ["## How it was run", f"```\n{command}\n```" if command else ""]
@@ -256,13 +256,18 @@ def regime(records: Iterable[Record]) -> str:
     seeds = {len({record.seed for record in rows}) for rows in Records(records).rows}
     parts = [
         _span({record.parameters for record in records}, "{:,}", "parameter"),
-        _span({record.steps for record in records}, "{:,}", "step"),
+        _span({record.steps for record in records if record.steps}, "{:,}", "step"),
         _span({record.passes for record in records if record.passes}, "{:.3g}", "pass"),
-        _span(seeds, "{}", "seed"),
+        _span(seeds, "{}", _unit_of_repetition(records)),
     ]
     rates = _span({record.learning_rate for record in records if record.learning_rate}, "{:g}", "")
     parts += [f"learning rate {rates.strip()}"] if rates else []
     return ", ".join([*filter(None, parts), *dict.fromkeys(record.device for record in records)])
+
+
+def _unit_of_repetition(records: Iterable[Record]) -> str:
+    """Returns "seed", or what a published model is measured on: "text", "image", or "text or image"."""
+    return " or ".join(dict.fromkeys(record.each or "seed" for record in records))
 
 
 def _span(values: set, form: str, noun: str) -> str:
@@ -335,11 +340,12 @@ def how_to_read(records: Records, tables: Sequence[StudyTable], judged: Sequence
     """Returns the footnotes of all tables and figures."""
     tests = sorted({made.tests for made in tables})
     runs = [frozenset(record.run for record in rows) for rows in records.rows]
-    paired = "t tests, paired by seed where rows read the same weights and else Welch's"
+    paired = f"t tests, paired by {_unit_of_repetition(records)} where rows read the same weights and else Welch's"
     paired = paired if len(runs) > len(set(runs)) else "Welch's t tests"
+    unit = _unit_of_repetition(records)
+    left_out = " and leave out the sampling of the test set" if unit == "seed" else ""
     parts = [
-        "Numbers are means over seeds ± half-widths of 95 % Student t intervals, which are not corrected and leave out the "
-        "sampling of the test set."
+        f"Numbers are means over {unit}s ± half-widths of 95 % Student t intervals, which are not corrected{left_out}."
     ]
     if tests and tests[-1]:
         parts.append(

@@ -30,6 +30,8 @@ class KnownStudy(NamedTuple):
     @property
     def command(self) -> str:
         page = self.config.page
+        if "command" in page:
+            return f"python -m experiments.{page.command}"
         given = f"--config={self.path} {page.get('arguments', '')}".strip()
         return f"python -m experiments.ablate {given} --workdir=results/{self.name}"
 

@@ -19,7 +19,7 @@ from experiments.analysis.measured import Metric, Rows
 from experiments.studies.readings import is_windowed
 from experiments.studies.running import bar, caption
 from posjax import data
-from posjax.encoding import sites
+from posjax.encoding import Encoding, sites
 
 SCORED = 128  # tokens at the end of a text
 LOSS, PASSKEY, HIDDEN = "loss", "pass key found", "change of hidden states"
@@ -72,9 +72,19 @@ def _waves(subject: TextModel) -> list[Waves | None]:
 
 def _heads(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
     """Heads and frequencies, by layer (from 1) and over all layers of a kind."""
-    look, turning = heads.look_into(subject.model), _waves(subject)
-    kinds = _kinds(subject)
-    site, found = sites(texts.tokens.shape[1] - 1), []
+    length = texts.tokens.shape[1] - 1
+    windows = [encoding.mask().memory.last + 1 for encoding, _ in subject.layers]
+
+    def score(layer: int, weights: jax.Array) -> dict[str, jax.Array]:
+        scores = {
+            "sink": heads.sink(weights),
+            "previous": heads.previous(weights),
+            "profile": heads.by_distance(weights),
+        }
+        return scores | ({"oldest": heads.oldest(weights, int(windows[layer]))} if windows[layer] < length else {})
+
+    look, turning, kinds = heads.look_into(subject.model, score), _waves(subject), _kinds(subject)
+    site, found = sites(length), []
     for text in texts.tokens:
         seen = look(subject.params, text[:-1], site)
         found.append([_of_layer(subject, index, layer, turning[index]) for index, layer in enumerate(seen)])
@@ -107,13 +117,7 @@ def _heads(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, n
 def _of_layer(subject: TextModel, index: int, layer: Layer, turning: Waves | None) -> dict[str, Any]:
     """Returns the numbers of one layer of one text, [H] each unless they say else."""
     encoding, params = subject.layers[index]
-    length = layer.weights.shape[1]
-    found: dict[str, Any] = {"sink": np.asarray(heads.sink(layer.weights))}
-    found["previous"] = np.asarray(heads.previous(layer.weights))
-    found["profile"] = np.asarray(heads.by_distance(layer.weights))
-    last = encoding.mask().memory.last
-    if last < length - 1:
-        found["oldest"] = np.asarray(heads.oldest(layer.weights, int(last) + 1))
+    found: dict[str, Any] = {name: np.asarray(scores) for name, scores in layer.weights.items()}
     tensors = {"queries": layer.query, "keys": layer.key, "values": layer.value}
     norms = {name: massive.channel_norms(x) for name, x in tensors.items()}
     found["massive"] = {name: massive.is_massive(x).sum(axis=1).mean() for name, x in norms.items()}
@@ -130,7 +134,7 @@ def _of_layer(subject: TextModel, index: int, layer: Layer, turning: Waves | Non
         ]
         use = frequency_use(*(gain[None, None, None] for gain in gains), turning.pairs).product
         found["gains"] = share_of_pairs(use, magnitude[:1], 0.25)
-    site = sites(length)
+    site = sites(len(layer.query))
     query, key = encoding.rotate(params, layer.query, site, layer.key, site)
     key = np.repeat(np.asarray(key), query.shape[1] // key.shape[1], axis=1)
     lead = heads.lead_of_previous(query, key, turning.pairs)
@@ -148,19 +152,20 @@ def _kinds(subject: TextModel) -> dict[str, list[int]]:
 
 def _random_copies(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
     """The best induction head of each layer, on random tokens that stand twice."""
-    look, copies = heads.look_into(subject.model), repeated_tokens(subject, len(texts.tokens), _COPIES)
+    copies = repeated_tokens(subject, len(texts.tokens), _COPIES)
+    look = heads.look_into(subject.model, lambda layer, weights: heads.induction(weights, _COPIES))
     site, found = sites(copies.shape[1]), []
     for copy in copies:
         layers = look(subject.params, copy, site)
-        found.append([float(heads.induction(layer.weights, _COPIES).max()) for layer in layers])
+        found.append([float(layer.weights.max()) for layer in layers])
         reader.tick(1)
     yield OWN, {INDUCTION: dict(enumerate(np.array(found).T, 1))}
 
 
 def _sinks(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
     """Sinks, where the first tokens stand elsewhere, or are others."""
-    look, tokens = heads.look_into(subject.model), texts.tokens[:, : heads.SINK_TOKENS]
-    middle = heads.SINK_TOKENS // 2
+    middle, tokens = heads.SINK_TOKENS // 2, texts.tokens[:, : heads.SINK_TOKENS]
+    look = heads.look_into(subject.model, lambda layer, weights: (heads.sink(weights), heads.sink(weights, middle)))
     again, start = np.insert(tokens, middle, tokens[:, 0], axis=1)[:, :-1], sites(heads.SINK_TOKENS)
     rng = np.random.default_rng(0)
     words = np.stack([np.append(text[:1], rng.permutation(text[1:])) for text in tokens])
@@ -168,11 +173,10 @@ def _sinks(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, n
     rows["without BOS"] = texts.tokens[:, 1 : heads.SINK_TOKENS + 1], start
     rows |= {"BOS again in the middle": (again, start), "words shuffled": (words, start)}
     for row, (given, site) in rows.items():
-        weights = [[layer.weights for layer in look(subject.params, text, site)] for text in given]
-        first = np.array([[heads.sink(each) for each in of_text] for of_text in weights])  # [N, L, H]
+        scores = np.array([[layer.weights for layer in look(subject.params, text, site)] for text in given])
+        first, second = scores[:, :, 0], scores[:, :, 1]  # [N, L, H]
         yield row, {SINKS: (first > heads.SINK).mean((1, 2)), f"{FIRST}, all layers": first.mean((1, 2))}
         if row.startswith("BOS again"):
-            second = np.array([[heads.sink(each, middle) for each in of_text] for of_text in weights])
             yield row, {"attention on the second BOS": second.mean((1, 2))}
 
 
@@ -228,28 +232,28 @@ def _pairs(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, n
     turning = dict(zip((encoding for encoding, _ in subject.layers), _waves(subject), strict=True))
     if any(each is None or (each.wave.shape[1] > 1 and np.ptp(each.wave, axis=1).any()) for each in turning.values()):
         return
-    known = arrays["previous"] > LOOKS_BACK  # [L, H]
-    for row, fastest in (("fastest quarter still", True), ("slowest quarter still", False)):
-        made = []
-        for encoding in subject.pattern:
-            pairs, magnitude = turning[encoding].pairs, turning[encoding].magnitude[0]
-            order = np.argsort(-magnitude if fastest else magnitude, kind="stable")[: round(len(pairs) / 4)]
-            channels = tuple(sorted(channel for index in order for channel in pairs[index]))
-            made.append(removal.stilled(encoding, channels))
-        look, site = heads.look_into(subject.under(tuple(made))[0]), sites(texts.tokens.shape[1] - 1)
-        params, scores = subject.under(tuple(made))[1], []
-        for text in texts.tokens:
-            layers = look(params, text[:-1], site)
-            score = np.array([heads.previous(layer.weights) for layer in layers])
-            scores.append(score[known].mean() if known.any() else np.nan)
+    known, site = arrays["previous"] > LOOKS_BACK, sites(texts.tokens.shape[1] - 1)  # [L, H]
+    patterns = {OWN: None, "fastest quarter still": _still(subject, turning, fastest=True)}
+    patterns["slowest quarter still"] = _still(subject, turning, fastest=False)
+    for row, pattern in patterns.items():
+        model, params = subject.under(pattern)
+        look, scores = heads.look_into(model, lambda layer, weights: heads.previous(weights)), []
+        for text in texts.tokens if known.any() else ():
+            scores.append(np.array([layer.weights for layer in look(params, text[:-1], site)])[known].mean())
             reader.tick(1)
-        yield row, {LOSS: reader.losses(texts.tokens, tuple(made)), f"{PREVIOUS}, its heads": np.array(scores)}
-    own = heads.look_into(subject.model)
-    scores = [
-        np.array([heads.previous(layer.weights) for layer in own(subject.params, text[:-1], site)])[known].mean()
-        for text in texts.tokens
-    ]
-    yield OWN, {f"{PREVIOUS}, its heads": np.array(scores)}
+        metrics = {f"{PREVIOUS}, its heads": np.array(scores)} if scores else {}
+        yield row, metrics if pattern is None else {LOSS: reader.losses(texts.tokens, pattern), **metrics}
+
+
+def _still(subject: TextModel, turning: dict[Encoding, Waves], fastest: bool) -> tuple[Encoding, ...]:
+    """Returns the pattern with the fastest or slowest quarter of the pairs of each layer still."""
+    made = []
+    for encoding in subject.pattern:
+        pairs, magnitude = turning[encoding].pairs, turning[encoding].magnitude[0]
+        order = np.argsort(-magnitude if fastest else magnitude, kind="stable")[: round(len(pairs) / 4)]
+        channels = tuple(sorted(channel for index in order for channel in pairs[index]))
+        made.append(removal.stilled(encoding, channels))
+    return tuple(made)
 
 
 def _fixed(subject: TextModel, texts: Texts) -> dict[str, tuple]:

@@ -19,23 +19,30 @@ SINK, SINK_TOKENS = 0.3, 64  # threshold and length of Gu et al. (2024)
 
 
 class Layer(NamedTuple):
-    """One layer's values for one text; queries and keys before `rotate`."""
+    """One layer's values for one text; queries and keys before `rotate`. `weights` are [H, T, T], or their scores."""
 
-    weights: Float[Array, "H T T"]
+    weights: Any
     query: Float[Array, "T H D"]
     key: Float[Array, "T K D"]
     value: Float[Array, "T K E"]
 
 
-def look_into(model: Any) -> Callable[[Any, Int32[Array, " T"], Site], list[Layer]]:
-    """Returns a compiled function (parameters, tokens, site) -> `Layer` of each layer; attention is dense."""
+def look_into(
+    model: Any, score: Callable[[int, Array], Any] = lambda layer, weights: weights
+) -> Callable[[Any, Int32[Array, " T"], Site], list[Layer]]:
+    """Returns a compiled function (parameters, tokens, site) -> `Layer` of each layer; attention is dense.
+
+    Args:
+      score: is kept of a layer's weights [H, T, T], which are large; compiled too.
+    """
     method = model.features if isinstance(model, Decoder) else None
 
     @jax.jit
     def look(params, tokens, site):
         _, seen = model.apply({"params": params}, tokens[None], site, method=method, mutable=["intermediates"])
         blocks = [seen["intermediates"]["trunk"][f"block_{layer}"]["attention"] for layer in range(model.depth)]
-        return [Layer(*(block[name][0][0] for name in ("weights", "queries", "keys", "values"))) for block in blocks]
+        values = [[block[name][0][0] for name in ("weights", "queries", "keys", "values")] for block in blocks]
+        return [Layer(score(layer, weights), *rest) for layer, (weights, *rest) in enumerate(values)]
 
     return look
 
@@ -77,7 +84,6 @@ def edges_of(length: int) -> list[int]:
     return [0, *(2**i for i in range(length.bit_length()) if 2**i < length), length]
 
 
-@jax.jit
 def by_distance(weights: Float[Array, "H T T"]) -> Float[Array, "H N"]:
     """Returns each head's attention by the distance of the key, in the bins of `edges_of`, as the mean over all queries."""
     length = weights.shape[1]
