@@ -75,7 +75,7 @@ def similarity_by_offset(table: Float[Array, "*grid M"]) -> Float[np.ndarray, "*
 
 
 class GridShares(NamedTuple):
-    """Shares of variance that a code of the row and a code of the column explain; `both` is their sum, as they are orthogonal."""
+    """Shares of variance that the codes of rows and of columns explain; `both` is the sum, as they are orthogonal."""
 
     row: float
     column: float
@@ -85,8 +85,8 @@ class GridShares(NamedTuple):
 def row_plus_column(table: Float[Array, "h w M"]) -> GridShares:
     """Returns the shares of a table of a grid that row code + column code explain: 1 - residual / total.
 
-    The two-way analysis of variance without interaction: the code of a row is the mean over its columns, less the mean of all.
-    A share of 1 is a table that `learned_factorized(combine="sum")` can hold. Chance, for independent rows, is
+    The two-way analysis of variance without interaction: the code of a row is the mean over its columns, less the mean of
+    all. A share of 1 is a table that `learned_factorized(combine="sum")` can hold. Chance, for independent rows, is
     (h - 1) / (h w - 1) for rows and (w - 1) / (h w - 1) for columns.
 
     Raises:
@@ -175,10 +175,10 @@ class Helix(NamedTuple):
 def helix(table: Float[Array, "N M"], pairs: int = 4) -> Helix:
     """Fits a circle that turns with the position to each pair of principal components.
 
-    Yedidia (2023), "GPT-2's positional embedding matrix is a helix" (lesswrong.com), saw it in three components. An exact helix,
-    a sum of circles of different frequencies and radii, has R^2 and roundness 1 and no spreads. If its pitch changes, R^2 is
-    small, but the spreads are small too. Beware: components of any smooth table look like waves (Antognini & Sohl-Dickstein
-    2018, arXiv 1806.08805). Read these numbers beside a random walk of the same size.
+    Yedidia (2023), "GPT-2's positional embedding matrix is a helix" (lesswrong.com), saw it in three components. An exact
+    helix, a sum of circles of different frequencies and radii, has R^2 and roundness 1 and no spreads. If its pitch
+    changes, R^2 is small, but the spreads are small too. Beware: components of any smooth table look like waves (Antognini &
+    Sohl-Dickstein 2018, arXiv 1806.08805). Read these numbers beside a random walk of the same size.
 
     Raises:
       ValueError: the table is not [N, M], it is constant, or has fewer components than `pairs` asks for.
@@ -204,8 +204,8 @@ class Waviness(NamedTuple):
 def sinusoid_share(table: Float[Array, "N M"], count: int = 4) -> Waviness:
     """Returns the share of a table's variance that sinusoids in the position explain, cosine and sine of each frequency.
 
-    Frequencies are taken one by one, the one that explains most of the rest each time (orthogonal matching pursuit); each channel
-    has its own amplitude and phase.
+    Frequencies are taken one by one, the one that explains most of the rest each time (orthogonal matching pursuit); each
+    channel has its own amplitude and phase.
 
     Raises:
       ValueError: the table is not [N, M], it is constant, or has fewer components than `count` asks for.
