@@ -202,8 +202,8 @@ def passkey_set(
     """Makes documents for passkey retrieval by embeddings.
 
     Wang et al. (2023), arXiv 2401.00368, section 5.2, and LongEmbed: "NAME's pass key is KEY. Remember it. KEY is the pass
-    key for NAME." stands at a random depth in a filler that all documents share. The question is "what is the pass key for
-    NAME?".
+    key for NAME." stands at a random depth in a filler that all documents share. The question asks for the
+    pass key of NAME.
 
     Args:
       size: tokens of each document, without special ones.
