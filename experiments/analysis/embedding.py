@@ -57,8 +57,8 @@ def text_embedder(
         interpolation").
       grouped: position p reads row floor(p / g), g = ceil(length / R).
       recurrent: position p reads row p mod R.
-      windows: windows of R tokens that do not overlap, each with special tokens of its own, are embedded alone, and the mean
-        of their token means is scaled to length 1 ("parallel context windows").
+      windows: windows of R tokens, each with special tokens of its own, are embedded alone, and the mean of their token means
+        is scaled to length 1 ("parallel context windows"). The last one ends with the text and may overlap the one before.
     All are equal for a `length` of at most R.
 
     Args:
@@ -87,7 +87,11 @@ def text_embedder(
 
     def embed(texts: Sequence[np.ndarray]) -> Float[np.ndarray, "N M"]:
         size = max((len(text) for text in texts), default=1) if longest == math.inf else longest - around
-        starts = [range(0, max(len(text), 1), size) if reading == "windows" else range(1) for text in texts]
+        if reading == "windows":
+            texts = [text[: length - around] for text in texts]
+            starts = [[min(i, max(len(text) - size, 0)) for i in range(0, max(len(text), 1), size)] for text in texts]
+        else:
+            starts = [[0]] * len(texts)
         parts = [
             np.concatenate([ends[0], text[start : start + size], ends[1]]).astype(np.int32)
             for text, each in zip(texts, starts, strict=True)
