@@ -112,13 +112,17 @@ def lengthened(model: Encoder, params: Any, length: int, method: str = "google_n
       method: a name in `posjax.encodings.resize.METHODS`; by default linear, where the first and last rows stay.
 
     Raises:
-      ValueError: the method is unknown.
+      ValueError: the method is unknown, or the encodings have no table.
     """
     tree, pattern = params["params"], parse_layers(model.encoding)
     trunk = dict(tree["trunk"])
     for name, encoding in layer_hosts(pattern, model.depth, model.injection):
         if name in trunk:
             _, trunk[name] = encoding.resized(tree["trunk"][name], (model.length,), (length,), method)
+    if all(trunk[name] is leaves for name, leaves in tree["trunk"].items()):
+        raise ValueError(
+            f"{model.encoding} has no table of {model.length} rows that could be resized: read it as it is"
+        )
     return model.clone(length=length), {**params, "params": {**tree, "trunk": trunk}}
 
 
