@@ -8,6 +8,7 @@ Gurevych 2019, arXiv 1908.10084). Every function returns one number per text, th
 """
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -69,14 +70,18 @@ def text_embedder(
       length: the longest text that will be read, special tokens included; longer ones are cut.
 
     Raises:
-      ValueError: the reading is unknown, or another reading than the first is asked for without a length or a table.
+      ValueError: the reading is unknown, the length has no room for a text, or another reading than the first is asked for
+        without a length or a table.
     """
     if reading not in READINGS:
         raise ValueError(f"no reading is named {reading!r}; {nearest(reading, list(READINGS))}")
     if reading != READINGS[0] and (length is None or model.length is None):
         raise ValueError(f"reading={reading!r} needs length=, the tokens of the longest text, and a model with a table")
-    rows, around = model.length, sum(map(len, ends))
-    longest = min(length or rows or math.inf, rows or math.inf) if reading in ("truncated", "windows") else length
+    rows, around = model.length or sys.maxsize, sum(map(len, ends))
+    length = length or rows
+    size = (min(length, rows) if reading in ("truncated", "windows") else length) - around
+    if size < 1:
+        raise ValueError(f"length={length} leaves no room for a text beside {around} special tokens")
     if reading == "interpolated" and length > rows:
         model, params = lengthened(model, params, length)
     position: Mapping[str, Callable] = {
@@ -86,10 +91,10 @@ def text_embedder(
     means = _token_means(model, params, position.get(reading, lambda places: places))
 
     def embed(texts: Sequence[np.ndarray]) -> Float[np.ndarray, "N M"]:
-        size = max((len(text) for text in texts), default=1) if longest == math.inf else longest - around
         if reading == "windows":
             texts = [text[: length - around] for text in texts]
-            starts = [[min(i, max(len(text) - size, 0)) for i in range(0, max(len(text), 1), size)] for text in texts]
+            lasts = [max(len(text) - size, 0) for text in texts]
+            starts = [[*range(0, last, size), last] for last in lasts]
         else:
             starts = [[0]] * len(texts)
         parts = [

@@ -4,14 +4,28 @@ A table is an array [*grid, M] without the rows of prefix tokens: [N, M] for tex
 are of the table with its mean row taken off, summed over channels.
 """
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from posjax.encoding import Array
+from posjax.encodings.tables import Table
 
 _SPREADS = 3.0  # standard deviations that chance reaches in 1 of 740 rows
+
+
+def learned_tables(params: Any) -> dict[str, Float[np.ndarray, "..."]]:
+    """Returns the `learned` tables [*grid, M] among a model's parameters, without the rows of prefix tokens, by their path."""
+    leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=lambda leaf: isinstance(leaf, Table))
+    tables = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+    return {
+        path: np.asarray(table.rows)[-math.prod(table.extent) :].reshape(*table.extent, -1)
+        for path, table in tables.items()
+        if isinstance(table, Table)
+    }
 
 
 class Spectrum(NamedTuple):

@@ -98,6 +98,8 @@ def test_readings_that_cannot_be_are_refused():
         text_embedder(model, params, reading="group", length=32)
     with pytest.raises(ValueError, match="reading='grouped' needs length="):
         text_embedder(model, params, reading="grouped")
+    with pytest.raises(ValueError, match="length=2 leaves no room for a text beside 2 special tokens"):
+        text_embedder(model, params, ((1,), (2,)), length=2)
     with pytest.raises(ValueError, match="rope has no table of 16 rows"):
         text_embedder(*encoder("rope"), reading="interpolated", length=32)
 

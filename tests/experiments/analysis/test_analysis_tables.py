@@ -1,10 +1,14 @@
 """Tables whose dimension, grid, waves and untrained rows are known."""
 
+import jax
 import numpy as np
 import pytest
 
+import posjax as pj
+
 from experiments.analysis.tables import (
     helix,
+    learned_tables,
     mean_by_offset,
     row_facts,
     row_plus_column,
@@ -21,6 +25,14 @@ def circles(frequencies, radii, length=120, width=32):
     angle = np.arange(length)[:, None] * np.array(frequencies)
     planes, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((width, 2 * len(radii))))
     return 3 + np.concatenate([np.cos(angle) * radii, np.sin(angle) * radii], axis=1) @ planes.T
+
+
+def test_the_tables_of_a_model_come_without_the_rows_of_its_prefix():
+    dims = pj.Dims(width=4, num_heads=1, head_dim=4, grid=(2, 3), prefix=2)
+    table = pj.parse("learned").init(jax.random.key(0), dims)
+    found = learned_tables({"params": {"trunk": {"encoding": table, "block": {"kernel": np.ones(3)}}}})
+    assert list(found) == ["params/trunk/encoding"]
+    np.testing.assert_array_equal(found["params/trunk/encoding"].reshape(6, 4), table.rows[2:])
 
 
 def test_variance_of_two_directions():
