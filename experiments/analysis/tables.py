@@ -1,0 +1,301 @@
+"""The shape of a learned table of positions: its dimension, its likeness by offset, its grid, its waves, its untrained rows.
+
+A table is an array [*grid, M] without the rows of prefix tokens: [N, M] for text, [h, w, M] for images. Shares of variance
+are of the table with its mean row taken off, summed over channels.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from posjax.encoding import Array
+from posjax.encodings.tables import Table
+
+_SPREADS = 3.0  # standard deviations that chance reaches in 1 of 740 rows
+
+
+def learned_tables(params: Any) -> dict[str, Float[np.ndarray, "..."]]:
+    """Returns the `learned` tables [*grid, M] among a model's parameters, without the rows of prefix tokens, by their path."""
+    leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=lambda leaf: isinstance(leaf, Table))
+    tables = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+    return {
+        path: np.asarray(table.rows)[-math.prod(table.extent) :].reshape(*table.extent, -1)
+        for path, table in tables.items()
+        if isinstance(table, Table)
+    }
+
+
+class Spectrum(NamedTuple):
+    """The share of variance in each principal component, and the numbers of components that hold 90 and 99 % of it."""
+
+    share: Float[np.ndarray, " K"]
+    for_90: int
+    for_99: int
+
+
+def spectrum(table: Float[Array, "*grid M"]) -> Spectrum:
+    """Returns the squared singular values of the table without its mean row, over their sum.
+
+    Raises:
+      ValueError: all rows are equal, or the table has fewer than two axes.
+    """
+    rows = _centred(table)
+    share = np.linalg.svd(rows, compute_uv=False) ** 2
+    share /= share.sum()
+    for_90, for_99 = (int(np.searchsorted(np.cumsum(share), part - 1e-12)) + 1 for part in (0.9, 0.99))
+    return Spectrum(share, for_90, for_99)
+
+
+def mean_by_offset(values: Float[np.ndarray, "*B N N"], place: Int[np.ndarray, "N A"]) -> Float[np.ndarray, "..."]:
+    """Returns the mean of the values of all pairs at each offset of places, second minus first.
+
+    Args:
+      values: a number for each pair.
+      place: the places, whole numbers from 0 on.
+
+    Returns:
+      2 n - 1 entries on each axis with n places; the middle one is the offset 0. nan for offsets that no pair has.
+    """
+    size = place.max(axis=0) + 1
+    span = tuple(2 * size - 1)
+    offset = place[None] - place[:, None] + size - 1
+    index = np.ravel_multi_index(tuple(np.moveaxis(offset, -1, 0)), span).ravel()
+    count, length = np.bincount(index, minlength=np.prod(span)), int(np.prod(span))
+    flat = np.asarray(values, np.float64).reshape(-1, index.size)
+    total = np.stack([np.bincount(index, weights=each, minlength=length) for each in flat])
+    return (total / np.where(count, count, np.nan)).reshape(*values.shape[:-2], *span)
+
+
+def similarity_by_offset(table: Float[Array, "*grid M"]) -> Float[np.ndarray, "*O"]:
+    """Returns the mean cosine of two rows by the offset of their places, after Dosovitskiy et al. (2020), figure 7 centre.
+
+    Wang et al. (2021), On Position Embeddings in BERT, plot the same for text. The mean row stays: take it off before if it
+    should not count. Rows of zeros are left out.
+
+    Returns:
+      2 n - 1 entries on each axis of n places, with the offset 0 in the middle: [2 N - 1] or [2 h - 1, 2 w - 1].
+
+    Raises:
+      ValueError: the table has fewer than two axes.
+    """
+    rows, grid = _rows(table)
+    norm = np.linalg.norm(rows, axis=1)
+    place = np.stack(np.unravel_index(np.arange(len(rows)), grid), axis=1)[norm > 0]
+    unit = rows[norm > 0] / norm[norm > 0, None]
+    return mean_by_offset(unit @ unit.T, place)
+
+
+class GridShares(NamedTuple):
+    """Shares of variance that the codes of rows and of columns explain; `both` is the sum, as they are orthogonal."""
+
+    row: float
+    column: float
+    both: float
+
+
+def row_plus_column(table: Float[Array, "h w M"]) -> GridShares:
+    """Returns the shares of a table of a grid that row code + column code explain: 1 - residual / total.
+
+    The two-way analysis of variance without interaction: the code of a row is the mean over its columns, less the mean of
+    all. A share of 1 is a table that `learned_factorized(combine="sum")` can hold. Chance, for independent rows, is
+    (h - 1) / (h w - 1) for rows and (w - 1) / (h w - 1) for columns.
+
+    Raises:
+      ValueError: the table is not [h, w, M], or all its rows are equal.
+    """
+    if np.ndim(table) != 3:
+        raise ValueError(
+            f"a table of a grid is [h, w, M], got {np.shape(table)}: reshape its rows, without the prefix's"
+        )
+    height, width = np.shape(table)[:2]
+    centred = _centred(table).reshape(height, width, -1)
+    total = (centred**2).sum()
+    row = width * (centred.mean(axis=1) ** 2).sum() / total
+    column = height * (centred.mean(axis=0) ** 2).sum() / total
+    return GridShares(float(row), float(column), float(row + column))
+
+
+class RowFacts(NamedTuple):
+    """The facts by which untrained rows of a table are told from trained ones.
+
+    Attributes:
+      norm: 2-norm of each row.
+      likeness: mean cosine of a row to the rows beside it, in standard deviations of chance; nan for rows of zeros.
+      untrained: rows no likelier than chance to resemble their neighbours, and no longer than at initialisation.
+    """
+
+    norm: Float[np.ndarray, "*grid"]
+    likeness: Float[np.ndarray, "*grid"]
+    untrained: Bool[np.ndarray, "*grid"]
+
+
+def row_facts(table: Float[Array, "*grid M"], stddev: float = 0.02) -> RowFacts:
+    """Tells rows that training never reached.
+
+    A norm alone does not tell: BERT's trained rows are about as long as at initialisation. But rows drawn from
+    N(0, stddev^2) are independent: the mean of k cosines has a standard deviation of 1 / sqrt(k M). Trained rows resemble
+    their neighbours far more, or are long (that of a class token). A row is untrained if neither holds, by 3 standard
+    deviations.
+
+    Args:
+      table: the table.
+      stddev: of the initialisation. Weight decay may have shortened untrained rows since.
+
+    Raises:
+      ValueError: the table has fewer than two axes.
+    """
+    rows, grid = _rows(table)
+    width, norm = rows.shape[1], np.linalg.norm(rows, axis=1)
+    unit = (rows / np.where(norm > 0, norm, np.nan)[:, None]).reshape(*grid, width)
+    cosines = []
+    for axis in range(len(grid)):
+        gap = np.full((*grid[:axis], 1, *grid[axis + 1 :]), np.nan)
+        here, there = (np.take(unit, range(*ends), axis) for ends in ((1, grid[axis]), (0, grid[axis] - 1)))
+        beside = (here * there).sum(axis=-1)
+        cosines += [np.concatenate(pair, axis) for pair in ((gap, beside), (beside, gap))]
+    known = np.isfinite(cosines).sum(axis=0)
+    likeness = np.nansum(cosines, axis=0) * np.sqrt(width / np.where(known, known, np.nan))
+    norm = norm.reshape(grid)
+    longest = stddev * (np.sqrt(width) + _SPREADS / np.sqrt(2))
+    return RowFacts(norm, likeness, ~(likeness > _SPREADS) & (norm <= longest))
+
+
+class Helix(NamedTuple):
+    """The turns of a table's principal components, two by two, largest first.
+
+    Attributes:
+      frequency: radians per position of each pair.
+      r_squared: share of the pair's variance that cosine and sine of that frequency explain, each component with its own
+        amounts of both.
+      roundness: short over long axis of the fitted ellipse: 1 for a circle, 0 for a line.
+      turn: mean angle from a position to the next one, at least 0; of components scaled to variance 1.
+      turn_spread: standard deviation of these angles.
+      radius_spread: standard deviation of the distance from the axis, over its mean.
+      share: share of the table's variance in the pair.
+    """
+
+    frequency: Float[np.ndarray, " P"]
+    r_squared: Float[np.ndarray, " P"]
+    roundness: Float[np.ndarray, " P"]
+    turn: Float[np.ndarray, " P"]
+    turn_spread: Float[np.ndarray, " P"]
+    radius_spread: Float[np.ndarray, " P"]
+    share: Float[np.ndarray, " P"]
+
+
+def helix(table: Float[Array, "N M"], pairs: int = 4) -> Helix:
+    """Fits a circle that turns with the position to each pair of principal components.
+
+    Yedidia (2023), "GPT-2's positional embedding matrix is a helix" (lesswrong.com), saw it in three components. An exact
+    helix, a sum of circles of different frequencies and radii, has R^2 and roundness 1 and no spreads. If its pitch
+    changes, R^2 is small, but the spreads are small too. Beware: components of any smooth table look like waves (Antognini &
+    Sohl-Dickstein 2018, arXiv 1806.08805). Read these numbers beside a random walk of the same size.
+
+    Raises:
+      ValueError: the table is not [N, M], it is constant, or has fewer components than `pairs` asks for.
+    """
+    scores, share = _principal(table, pairs)
+    position = np.arange(len(scores), dtype=np.float64)
+    found = [_turn(scores[:, 2 * pair : 2 * pair + 2], position) for pair in range(pairs)]
+    facts = (np.array(each) for each in zip(*found, strict=True))
+    return Helix(*facts, share[: 2 * pairs].reshape(pairs, 2).sum(axis=1))
+
+
+class Waviness(NamedTuple):
+    """The share of variance that the first 1, 2, ... frequencies explain together, and that 2, 4, ... components hold.
+
+    Sinusoids cannot explain more than as many components; both are equal for a helix.
+    """
+
+    frequency: Float[np.ndarray, " P"]
+    sinusoids: Float[np.ndarray, " P"]
+    components: Float[np.ndarray, " P"]
+
+
+def sinusoid_share(table: Float[Array, "N M"], count: int = 4) -> Waviness:
+    """Returns the share of a table's variance that sinusoids in the position explain, cosine and sine of each frequency.
+
+    Frequencies are taken one by one, the one that explains most of the rest each time (orthogonal matching pursuit); each
+    channel has its own amplitude and phase.
+
+    Raises:
+      ValueError: the table is not [N, M], it is constant, or has fewer components than `count` asks for.
+    """
+    scores, share = _principal(table, count)
+    position = np.arange(len(scores), dtype=np.float64)
+    whole, rest, chosen, explained = (scores**2).sum(), scores, [], []
+    for _ in range(count):
+        chosen.append(_best_frequency(rest, position))
+        rest = scores - _fitted(scores, position, np.array(chosen))
+        explained.append(1 - (rest**2).sum() / whole)
+    return Waviness(np.array(chosen), np.array(explained), np.cumsum(share)[1 : 2 * count : 2])
+
+
+def _rows(table: Float[Array, "*grid M"]) -> tuple[Float[np.ndarray, "N M"], tuple[int, ...]]:
+    table = np.asarray(table, np.float64)
+    if table.ndim < 2:
+        raise ValueError(f"a table of codes is [N, M] or [h, w, M], got {table.shape}")
+    return table.reshape(-1, table.shape[-1]), table.shape[:-1]
+
+
+def _centred(table: Float[Array, "*grid M"]) -> Float[np.ndarray, "N M"]:
+    rows, _ = _rows(table)
+    centred = rows - rows.mean(axis=0)
+    if not np.abs(centred).max(initial=0) > 1e-12 * np.abs(rows).max(initial=0):
+        raise ValueError(f"all {len(rows)} rows of the table are equal: it says nothing of positions")
+    return centred
+
+
+def _principal(table: Float[Array, "N M"], pairs: int) -> tuple[Float[np.ndarray, "N K"], Float[np.ndarray, " K"]]:
+    """Returns each position's scores on the principal components, and the components' shares of variance."""
+    if np.ndim(table) != 2 or 2 * pairs > min(np.shape(table)):
+        raise ValueError(
+            f"{pairs} pairs of components need a table [N, M] of {2 * pairs} or more, got {np.shape(table)}"
+        )
+    left, value, _ = np.linalg.svd(_centred(table), full_matrices=False)
+    return left * value, value**2 / (value**2).sum()
+
+
+def _turn(scores: Float[np.ndarray, "N 2"], position: Float[np.ndarray, " N"]) -> tuple[float, ...]:
+    """Returns the fields of `Helix` for two components, without their share."""
+    frequency = _best_frequency(scores, position)
+    waves = _waves(position, np.array([frequency])).T
+    amounts, *_ = np.linalg.lstsq(waves, scores, rcond=None)
+    left = ((scores - waves @ amounts) ** 2).sum() / (scores**2).sum()
+    short, long = np.sort(np.linalg.svd(amounts[1:], compute_uv=False))
+    first, second = (scores / scores.std(axis=0)).T
+    place = first + 1j * second
+    step, radius = np.angle(place[1:] * np.conj(place[:-1])), np.abs(place)
+    return frequency, 1 - left, short / long, abs(step.mean()), step.std(), radius.std() / radius.mean()
+
+
+def _best_frequency(scores: Float[np.ndarray, "N K"], position: Float[np.ndarray, " N"]) -> float:
+    """Returns the frequency in [pi / N, pi] whose sinusoids explain most; a grid, then finer grids around its best point."""
+    low, high, step = np.pi / len(position), np.pi, np.pi / (4 * len(position))
+    grid = np.arange(low, high + step / 2, step)
+    for _ in range(6):
+        waves = _waves(position, grid[:, None])
+        amounts = (waves.reshape(-1, len(position)) @ scores).reshape(
+            len(grid), 3, -1
+        )  # one product: a batch is slower
+        inverse = np.linalg.pinv(np.einsum("fan,fbn->fab", waves, waves), hermitian=True)
+        best = grid[int(np.argmax((amounts * (inverse @ amounts)).sum(axis=(1, 2))))]
+        grid = np.clip(np.linspace(best - step, best + step, 11), low, high)
+        step /= 5
+    return float(best)
+
+
+def _fitted(
+    scores: Float[np.ndarray, "N K"], position: Float[np.ndarray, " N"], frequency: Float[np.ndarray, " P"]
+) -> Float[np.ndarray, "N K"]:
+    waves = _waves(position, frequency).T
+    return waves @ np.linalg.lstsq(waves, scores, rcond=None)[0]
+
+
+def _waves(position: Float[np.ndarray, " N"], frequency: Float[np.ndarray, "*F P"]) -> Float[np.ndarray, "*F W N"]:
+    """Returns a constant, and cosine and sine of each frequency."""
+    angle = position * frequency[..., None]
+    return np.concatenate([np.ones((*angle.shape[:-2], 1, len(position))), np.cos(angle), np.sin(angle)], axis=-2)

@@ -1,0 +1,151 @@
+"""Tables whose dimension, grid, waves and untrained rows are known."""
+
+import jax
+import numpy as np
+import pytest
+
+import posjax as pj
+
+from experiments.analysis.tables import (
+    helix,
+    learned_tables,
+    mean_by_offset,
+    row_facts,
+    row_plus_column,
+    similarity_by_offset,
+    sinusoid_share,
+    spectrum,
+)
+
+RNG = np.random.default_rng(0)
+
+
+def circles(frequencies, radii, length=120, width=32):
+    """Rows that turn in planes at right angles, around a mean of 3."""
+    angle = np.arange(length)[:, None] * np.array(frequencies)
+    planes, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((width, 2 * len(radii))))
+    return 3 + np.concatenate([np.cos(angle) * radii, np.sin(angle) * radii], axis=1) @ planes.T
+
+
+def test_the_tables_of_a_model_come_without_the_rows_of_its_prefix():
+    dims = pj.Dims(width=4, num_heads=1, head_dim=4, grid=(2, 3), prefix=2)
+    table = pj.parse("learned").init(jax.random.key(0), dims)
+    found = learned_tables({"params": {"trunk": {"encoding": table, "block": {"kernel": np.ones(3)}}}})
+    assert list(found) == ["params/trunk/encoding"]
+    np.testing.assert_array_equal(found["params/trunk/encoding"].reshape(6, 4), table.rows[2:])
+
+
+def test_variance_of_two_directions():
+    scores = np.array([[3.0, 0], [-3, 0], [0, 1], [0, -1]])
+    found = spectrum(np.pad(scores, ((0, 0), (0, 3))) + 7)
+    np.testing.assert_allclose(found.share, [0.9, 0.1, 0, 0], atol=1e-12)
+    assert (found.for_90, found.for_99) == (1, 2)
+
+
+def test_means_by_offset_on_a_line_and_a_grid():
+    values = np.arange(9.0).reshape(3, 3)
+    np.testing.assert_allclose(mean_by_offset(values, np.arange(3)[:, None]), [6, 5, 4, 3, 2])
+    place = np.array([[0, 0], [0, 2], [1, 0]])
+    found = mean_by_offset(np.stack([values, 2 * values]), place)
+    assert found.shape == (2, 3, 5)
+    assert found[0, 1, 2] == 4
+    assert found[0, 1, 4] == values[0, 1]
+    assert found[0, 2, 2] == values[0, 2]
+    assert found[0, 2, 0] == values[1, 2]
+    assert np.isnan(found[0, 0, 0])
+    np.testing.assert_array_equal(found[1], 2 * found[0])
+
+
+def test_similarity_of_angles_depends_on_their_difference_alone():
+    angle = 0.3 * np.arange(6)
+    found = similarity_by_offset(np.stack([np.cos(angle), np.sin(angle)], axis=1) * np.arange(1, 7)[:, None])
+    np.testing.assert_allclose(found, np.cos(0.3 * np.arange(-5, 6)), atol=1e-12)
+    rows, columns = 0.3 * np.arange(3)[:, None], 0.2 * np.arange(4)
+    table = np.stack(np.broadcast_arrays(np.cos(rows), np.sin(rows), np.cos(columns), np.sin(columns)), axis=-1)
+    expected = (np.cos(0.3 * np.arange(-2, 3))[:, None] + np.cos(0.2 * np.arange(-3, 4))) / 2
+    np.testing.assert_allclose(similarity_by_offset(table), expected, atol=1e-12)
+
+
+def test_rows_of_zeros_have_no_similarity():
+    table = np.ones((4, 3))
+    table[3] = 0
+    found = similarity_by_offset(table)
+    np.testing.assert_allclose(found, np.ones(5))
+
+
+def test_a_row_code_and_a_column_code_explain_their_sum():
+    row, column = RNG.standard_normal((5, 1, 8)), RNG.standard_normal((1, 7, 8))
+    found = row_plus_column(row + column + 2)
+    assert found.both == pytest.approx(1)
+    assert found.row > 0.1
+    assert row_plus_column(row + np.zeros((1, 7, 1))).row == pytest.approx(1)
+    assert row_plus_column(column + np.zeros((5, 1, 1))).column == pytest.approx(1)
+    product = (row[:, :, :4] - row.mean(axis=0)[:, :4]) * (column[:, :, :4] - column.mean(axis=1)[:, :4])
+    assert row_plus_column(product + 5).both == pytest.approx(0)
+
+
+def test_independent_codes_are_explained_by_chance():
+    found = row_plus_column(RNG.standard_normal((20, 10, 400)))
+    np.testing.assert_allclose(found, (19 / 199, 9 / 199, 28 / 199), atol=0.01)
+
+
+def test_rows_that_were_never_trained_are_told():
+    table = circles([0.05, 0.2], [0.3, 0.3], length=100, width=64)
+    table[60:] = np.random.default_rng(2).normal(0, 0.02, (40, 64))
+    table[80] = 0
+    table[0] = np.random.default_rng(3).normal(0, 0.5, 64)  # a class token: unlike its neighbour, but long
+    found = row_facts(table)
+    assert found.untrained.tolist() == [place >= 60 for place in range(100)]
+    assert np.isnan(found.likeness[80])
+    fresh = row_facts(np.random.default_rng(4).normal(0, 0.02, (12, 9, 64)))
+    assert fresh.untrained.mean() > 0.97
+    assert fresh.likeness.shape == (12, 9)
+    assert fresh.likeness.std() == pytest.approx(1, abs=0.2)
+
+
+def test_a_helix_is_told_with_its_frequencies():
+    found = helix(circles([0.7, 0.11], [2, 1]), pairs=2)
+    np.testing.assert_allclose(found.frequency, [0.7, 0.11], rtol=0.02)
+    np.testing.assert_allclose(found.r_squared, 1, atol=0.01)
+    assert (found.roundness > 0.9).all()
+    np.testing.assert_allclose(found.turn, [0.7, 0.11], rtol=0.05)
+    assert (found.turn_spread < 0.1 * found.turn + 0.02).all()
+    assert (found.radius_spread < 0.1).all()
+    np.testing.assert_allclose(found.share, [0.8, 0.2], atol=0.03)
+
+
+def test_whole_turns_are_an_exact_helix():
+    found = helix(circles([2 * np.pi / 10, 2 * np.pi / 40], [2, 1]), pairs=2)
+    np.testing.assert_allclose(found.r_squared, 1, atol=1e-6)
+    np.testing.assert_allclose(
+        (found.roundness, found.radius_spread, found.turn_spread), [[1, 1], [0, 0], [0, 0]], atol=1e-6
+    )
+    np.testing.assert_allclose(found.share, [0.8, 0.2], atol=1e-9)
+
+
+def test_noise_and_random_walks_are_no_helix():
+    noise = RNG.standard_normal((120, 32))
+    assert helix(noise).r_squared.max() < 0.3
+    assert helix(noise).turn_spread.min() > 1
+    assert helix(np.cumsum(noise, axis=0)).radius_spread[1:].min() > 0.1
+
+
+def test_sinusoids_explain_a_helix_and_little_of_noise():
+    found = sinusoid_share(circles([0.7, 0.11], [2, 1]), count=2)
+    np.testing.assert_allclose(found.frequency, [0.7, 0.11], rtol=0.01)
+    np.testing.assert_allclose(found.sinusoids, [0.8, 1], atol=0.02)
+    np.testing.assert_allclose(found.components, [0.8, 1], atol=0.03)
+    noise = sinusoid_share(RNG.standard_normal((120, 32)), count=2)
+    assert (noise.sinusoids < noise.components).all()
+    assert noise.sinusoids[-1] < 0.15
+
+
+def test_tables_that_say_nothing_are_refused(unchecked_shapes):
+    with pytest.raises(ValueError, match="all 5 rows of the table are equal"):
+        spectrum(np.ones((5, 3)))
+    with pytest.raises(ValueError, match=r"\[N, M\] or \[h, w, M\], got \(5,\)"):
+        row_facts(np.ones(5))
+    with pytest.raises(ValueError, match=r"\[h, w, M\], got \(6, 3\)"):
+        row_plus_column(np.ones((6, 3)))
+    with pytest.raises(ValueError, match=r"4 pairs of components need a table \[N, M\] of 8 or more, got \(30, 6\)"):
+        helix(np.ones((30, 6)))
