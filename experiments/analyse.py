@@ -59,10 +59,11 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
 def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Path]:
     import time
 
-    from experiments.analysis.language import findings, page, subject
+    from experiments.analysis.language import encoder, findings, page, subject
     from experiments.analysis.measured import About, write_records
     from experiments.studies.environment import recorded
     from posjax import data
+    from posjax.models import Decoder
 
     checkpoint, began = pathlib.Path(args.checkpoint), time.perf_counter()
     name, split = args.data or ("text" if args.files else None), args.split or "test"
@@ -72,58 +73,90 @@ def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Pa
     out = cli.writable(args.out)
     model = subject.load_text_model(checkpoint, noise=args.noise)
     documents = data.load_documents(name, split, data_dir=args.data_dir, files=args.files, tokenizer=model.tokenizer)
-    texts = subject.draw_texts(documents, args.num_texts, args.length)
-    rows, arrays = findings.measure_decoder(model, texts)
-    parameters, machine = subject.count(model.params), recorded()
+    length = args.length if isinstance(model.model, Decoder) else min(args.length, (model.model.length or 512) // 2)
+    texts = subject.draw_texts(documents, args.num_texts, length)
+    machine, parameters = recorded(), subject.count(model.params)
     about = About(model.name, model.encoding, model.hash, parameters, name, texts.digest, "token", "text", texts.titles)
-    records = write_records(out, rows, about, time.perf_counter() - began, machine)
     facts = {
         "encoding": model.encoding,
         "model": f"{parameters:,} parameters, width {model.model.block.width}, {model.model.depth} layers of "
         f"{model.model.block.num_heads} heads, trained on {model.trained or 'unknown'} tokens",
         "weights": f"{model.hash}{', with noise of the size of their quantisation' if args.noise else ''}",
-        "texts": f"{len(texts.titles)} of {args.length:,} tokens of {name}, {split}, chosen by a hash; the last "
-        f"{findings.SCORED} are scored",
+        "texts": f"{len(texts.titles)} of {length:,} tokens of {name}, {split}, chosen by a hash",
         "versions": ", ".join(f"{key} {value}" for key, value in machine["versions"].items()),
-        "time": f"{(time.perf_counter() - began) / 60:.0f} minutes on {machine['device']}",
     }
     title, command = f"{model.name} and its positions", cli.command_line("analyse", given)
-    return page.write_decoder_page(out, records, arrays, title, facts, command)
+    if isinstance(model.model, Decoder):
+        rows, arrays = findings.measure_decoder(model, texts)
+        records = write_records(out, rows, about, time.perf_counter() - began, machine)
+        write = page.write_decoder_page
+    else:
+        words = documents.texts[0][: model.model.length]
+        rows, drawn, arrays = encoder.measure_encoder(model, texts, words)
+        records = write_records(out, rows, about, time.perf_counter() - began, machine)
+        records += write_records(out, drawn, about._replace(each="draw of noise"), 0.0, machine)
+        write = encoder.write_encoder_page
+    facts["time"] = f"{(time.perf_counter() - began) / 60:.1f} minutes on {machine['device']}"
+    return write(out, records, arrays, title, facts, command)
 
 
 def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.Path]:
+    import time
+
+    from experiments.analysis.measured import About, write_records
+    from experiments.analysis.noise import with_noise
     from experiments.analysis.vision import page
     from experiments.analysis.vision.findings import measure_all, unmeasured, work
+    from experiments.analysis.vision.moved import measure_moved
     from experiments.analysis.vision.subject import choose_pictures, holds_weights, load_vit
+    from experiments.studies.environment import recorded
     from experiments.studies.running import bar
-    from posjax.environment import describe
+    from posjax.training.identity import digest
 
-    checkpoint = pathlib.Path(args.checkpoint)
+    checkpoint, began = pathlib.Path(args.checkpoint), time.perf_counter()
     if args.data is None and holds_weights(checkpoint):
         raise ValueError(
             f"{checkpoint} does not say which images it is for: give --data=NAME (or folder, with --data_dir)"
         )
     subject = load_vit(checkpoint, data_dir=args.data_dir)
-    images = choose_pictures(subject, args.data, args.split, args.data_dir, args.num_images, args.padding)
+    if args.noise:
+        subject = subject._replace(params=[with_noise(params) for params in subject.params])
+    count = min(args.num_looked_into, args.num_images)
+    images = choose_pictures(subject, args.data, args.split, args.data_dir, args.num_images, args.padding, count)
     out = cli.writable(args.out)
     with bar(work(images, args.num_looked_into), "image", unit_scale=True) as progress:
         found = measure_all(images, args.num_looked_into, args.num_shown, progress.update)
-    environment = describe()
-    rows, columns = images.grid
+    rows, drawn = measure_moved(images)
+    name = f"{checkpoint.stem}{' with noise' if args.noise else ''}"
+    machine, titles = recorded(), [f"image {index}" for index in range(len(images.originals))]
+    about = About(
+        name,
+        subject.encoding,
+        digest(subject.params)[:12],
+        subject.num_parameters,
+        images.about,
+        images.digest,
+        "patch",
+        "image",
+        titles,
+    )
+    records = write_records(out, rows, about, time.perf_counter() - began, machine)
+    records += write_records(out, drawn, about._replace(each="draw of noise"), 0.0, machine)
+    height, width = images.grid
     facts = {
         "encoding": f"{subject.encoding}, injection {subject.model.injection}",
         "model": f"width {subject.model.block.width}, {subject.model.depth} layers of {subject.model.block.num_heads} heads, "
-        f"{rows}x{columns} patches of {images.patch}x{images.patch} pixels, pooling {subject.model.pooling}, "
+        f"{height}x{width} patches of {images.patch}x{images.patch} pixels, pooling {subject.model.pooling}, "
         f"{subject.model.num_registers} registers",
         "seeds": ", ".join(map(str, subject.seeds)),
         "images": f"{len(images.pixels)} of {images.about}, the first {args.num_looked_into} looked into",
-        "versions": ", ".join(f"{name} {environment[name]}" for name in ("posjax", "jax", "flax", "numpy", "commit")),
+        "versions": ", ".join(f"{key} {value}" for key, value in machine["versions"].items()),
     }
     if missing := unmeasured(images, args.num_looked_into):
         facts["left out"] = "; ".join(missing)
     command = cli.command_line("analyse", given)
     title = f"What a ViT with {subject.encoding} looks at"
-    return page.write_analysis(images, found, out, title, facts, command)
+    return page.write_analysis(images, found, records, out, title, facts, command)
 
 
 if __name__ == "__main__":

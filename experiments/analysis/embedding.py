@@ -48,7 +48,13 @@ def special_ends(tokenizer: Tokenizer) -> Ends:
 
 
 def text_embedder(
-    model: Encoder, params: Any, ends: Ends = ((), ()), *, reading: str = "truncated", length: int | None = None
+    model: Encoder,
+    params: Any,
+    ends: Ends = ((), ()),
+    *,
+    reading: str = "truncated",
+    length: int | None = None,
+    shift: int = 0,
 ) -> Embed:
     """Returns a function from texts, as tokens [n_i], to their embeddings.
 
@@ -68,6 +74,7 @@ def text_embedder(
       ends: special tokens before and behind each text.
       reading: one of `READINGS`.
       length: the longest text that will be read, special tokens included; longer ones are cut.
+      shift: is added to all positions; the table must have the rows of the texts that will be read.
 
     Raises:
       ValueError: the reading is unknown, the length has no room for a text, or another reading than the first is asked for
@@ -88,7 +95,7 @@ def text_embedder(
         "grouped": lambda places: places // math.ceil(length / rows),
         "recurrent": lambda places: places % rows,
     }
-    means = _token_means(model, params, position.get(reading, lambda places: places))
+    means = _token_means(model, params, position.get(reading, lambda places: places + shift))
 
     def embed(texts: Sequence[np.ndarray]) -> Float[np.ndarray, "N M"]:
         if reading == "windows":

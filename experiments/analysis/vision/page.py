@@ -3,26 +3,37 @@
 import json
 import math
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import matplotlib
 import numpy as np
 
 from experiments.analysis.page import Section, write_sections
-from experiments.analysis.vision import plots
+from experiments.analysis.vision import moved, plots
 from experiments.analysis.vision.findings import SHARES, Findings, Robustness
 from experiments.analysis.vision.positions import similarity_map
 from experiments.analysis.vision.subject import Pictures
+from experiments.records import Record, StudyRecords
 from experiments.report.statistics import Interval, mean_interval
 from posjax.files import replace_file
 from posjax.jsonl import strict
 
 
 def write_analysis(
-    images: Pictures, found: Findings, directory: pathlib.Path, title: str, facts: dict[str, str], command: str
+    images: Pictures,
+    found: Findings,
+    records: Sequence[Record],
+    directory: pathlib.Path,
+    title: str,
+    facts: dict[str, str],
+    command: str,
 ) -> list[pathlib.Path]:
-    """Writes numbers.json, arrays.npz, a PNG per figure and README.md in the directory; returns their paths."""
+    """Writes numbers.json, arrays.npz, a PNG per figure and README.md in the directory; returns their paths.
+
+    Args:
+      records: of `measure_moved`.
+    """
     with matplotlib.rc_context(plots.STYLE):
         sections = [
             *_codes(found, images),
@@ -33,6 +44,7 @@ def write_analysis(
             *_frequencies(found),
             *_position(found, images),
             *_robustness(found, images),
+            *moved.sections_of(StudyRecords("", records)),
         ]
         paths = write_sections(directory, title, sections, facts, command)
     curves = json.dumps(strict(curve_numbers(images, found)), indent=1)

@@ -1,7 +1,9 @@
 """The subject of an analysis: a ViT of a run or a file, its seeds' parameters, and its images."""
 
+import hashlib
 import math
 import pathlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -41,6 +43,11 @@ class TrainedViT(NamedTuple):
     @property
     def channels(self) -> int:
         return image_channels(self.params[0])
+
+    @property
+    def num_parameters(self) -> int:
+        """The number of parameters of one seed."""
+        return sum(leaf.size for leaf in jax.tree.leaves(self.params[0]))
 
     @property
     def encoding(self) -> str:
@@ -108,6 +115,8 @@ class Pictures(NamedTuple):
       labels: labels; None if their classes are not the model's.
       padding: padding of moved images.
       about: name of the images, in a line.
+      originals: the first pictures as they are stored, see `choose_pictures`.
+      digest: names the images.
     """
 
     subject: TrainedViT
@@ -115,6 +124,8 @@ class Pictures(NamedTuple):
     labels: np.ndarray | None
     padding: str
     about: str
+    originals: Sequence[Any]
+    digest: str
 
     @property
     def size(self) -> tuple[int, int]:
@@ -140,11 +151,13 @@ def choose_pictures(
     directory: str | None,
     count: int,
     padding: str | None = None,
+    kept: int = 0,
 ) -> Pictures:
     """Draws so many images from seed 0, or takes all; None for the run's own evaluation.
 
     Args:
       name: name of the set; a file of weights has no set of its own.
+      kept: number of images that are kept as they are stored, too.
 
     Raises:
       ValueError: the set is unknown.
@@ -161,4 +174,6 @@ def choose_pictures(
     chosen = np.random.default_rng(0).permutation(len(found))[:count]
     pixels = np.stack([data.preprocess(found[int(i)], size, mode, channels=channels) for i in chosen])
     labels = np.asarray(found.label)[chosen] if found.num_classes == subject.model.num_classes else None
-    return Pictures(subject, pixels, labels, padding or "edge", f"{name}, {split}{note}")
+    about, digest = f"{name}, {split}{note}", hashlib.sha256(pixels.tobytes()).hexdigest()[:24]
+    originals = [found[int(index)] for index in chosen[:kept]]
+    return Pictures(subject, pixels, labels, padding or "edge", about, originals, digest)

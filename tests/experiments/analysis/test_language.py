@@ -10,7 +10,8 @@ import posjax as pj
 from experiments.analysis.frequencies import share_of_pairs
 from experiments.analysis.language import heads, massive, removal
 from experiments.analysis.language.heads import look_into
-from experiments.analysis.language.subject import Reader, TextModel, draw_texts, repeated_tokens, with_noise
+from experiments.analysis.language.subject import Reader, TextModel, draw_texts, repeated_tokens
+from experiments.analysis.noise import with_noise
 from posjax import data
 from posjax.models import BlockConfig, Decoder
 from posjax.spec import parse_layers

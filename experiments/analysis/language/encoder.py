@@ -1,0 +1,172 @@
+"""Measures of an embedding model, and their page: its table, and embeddings when words or positions move.
+
+Rows are changes of one model, metrics have a value for each text; facts of the table have one for each draw of noise of the
+size of the weights' quantisation, and stand beside those of random walks of the same size.
+"""
+
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments.analysis import embedding, tables
+from experiments.analysis.language.subject import TextModel, Texts
+from experiments.analysis.measured import Rows
+from experiments.analysis.noise import with_noise
+from experiments.analysis.page import Section, write_sections
+from experiments.analysis.vision import plots
+from experiments.records import Record, StudyRecords
+from experiments.report.statistics import is_whole, mean_interval
+from experiments.studies.running import bar, caption
+from posjax.describe.figures import HUES, MARKERS
+from posjax.describe.markdown import escape_markdown, grid
+
+MOVED, FOUND = "cosine distance to the original", "pass key retrieved"
+COMPONENTS, WAVES, LIKENESS = "components for 90 %", "variance in 4 sinusoids", "cosine of neighbouring rows"
+TABLE, WALK = "the table", "a random walk"
+SHARE = 0.25  # of a text, inserted and removed
+_SHIFTS = (1, 16, 64, 192)
+_LENGTHS = (256, 512, 1024, 2048, 4096)
+_PLACES = {"start": 0.0, "middle": 0.5, "end": 1.0}
+
+
+def measure_encoder(subject: TextModel, texts: Texts, words: np.ndarray) -> tuple[Rows, Rows, dict[str, np.ndarray]]:
+    """Returns the rows by text, the rows by draw of noise, and the arrays of figures.
+
+    Args:
+      texts: pieces of at most half the rows of the table.
+      words: tokens of an unrelated text, to insert.
+    """
+    own = [text[len(subject.tokenizer.bos) : -1] for text in texts.tokens]
+    ends, params = embedding.special_ends(subject.tokenizer), {"params": subject.params}
+    rows: Rows = {}
+    with bar(len(own) * (2 + len(_SHIFTS) + len(_LENGTHS)), "text") as progress:
+        caption(progress, "words moved")
+        embed = embedding.text_embedder(subject.model, params, ends)
+        far = embedding.moved(embed, own, words, SHARE, tuple(_PLACES.values()))
+        for index, place in enumerate(_PLACES):
+            rows[f"words inserted at the {place}"] = {MOVED: far.inserted[index]}
+            rows[f"words removed at the {place}"] = {MOVED: far.removed[index]}
+        progress.update(2 * len(own))
+        caption(progress, "positions moved")
+        before = embed(own)
+        for shift in _SHIFTS:
+            after = embedding.text_embedder(subject.model, params, ends, shift=shift)(own)
+            rows[f"positions + {shift}"] = {MOVED: embedding.cosine_distance(before, after)}
+            progress.update(len(own))
+        caption(progress, "pass keys")
+        for reading, length, rank in embedding.passkey_ranks(
+            subject.model, params, subject.tokenizer, lengths=_LENGTHS, count=len(own)
+        ):
+            rows.setdefault(reading, {}).setdefault(FOUND, {})[length] = (rank == 0).astype(float)
+            progress.update(len(own) if reading == embedding.READINGS[0] else 0)
+    facts, arrays = _table(subject, len(own))
+    return rows, facts, arrays
+
+
+def _table(subject: TextModel, draws: int) -> tuple[Rows, dict[str, np.ndarray]]:
+    """Returns the facts of the first learned table under noise, and of random walks, and the table."""
+    found = tables.learned_tables(subject.params)
+    if not found:
+        return {}, {}
+    path, table = next(iter(found.items()))
+    rng = np.random.default_rng(0)
+    noisy = [table + _noise(table, seed) for seed in range(draws)]
+    walks = [rng.standard_normal(table.shape).cumsum(axis=0) for _ in range(draws)]
+    rows = {}
+    for row, given in ((TABLE, noisy), (WALK, walks)):
+        spectra, likeness = (
+            [tables.spectrum(each) for each in given],
+            [tables.similarity_by_offset(each) for each in given],
+        )
+        rows[row] = {COMPONENTS: np.array([float(each.for_90) for each in spectra])}
+        rows[row][WAVES] = np.array([tables.sinusoid_share(each).sinusoids[-1] for each in given])
+        rows[row][LIKENESS] = np.array([each[len(each) // 2 + 1] for each in likeness])
+    return rows, {"table": table, "walk": walks[0]}
+
+
+def _noise(table: np.ndarray, seed: int) -> np.ndarray:
+    return np.asarray(with_noise({"table": {"embedding": table}}, seed)["table"]["embedding"]) - table
+
+
+def write_encoder_page(
+    directory: pathlib.Path,
+    records: Sequence[Record],
+    arrays: Mapping[str, np.ndarray],
+    title: str,
+    facts: Mapping[str, str],
+    command: str,
+) -> list[pathlib.Path]:
+    """Writes README.md and a PNG per figure into a folder; returns their paths."""
+    study = StudyRecords(records[0].study, records)
+    with matplotlib.rc_context(plots.STYLE):
+        sections = [*_of_table(study, arrays), _of_moves(study), _of_pass_keys(study)]
+        return write_sections(directory, title, sections, facts, command)
+
+
+def _cell(study: StudyRecords, row: str, metric: str, digits: int, at: int | None = None, scale: float = 1.0) -> str:
+    values = study.values(row, metric, at)
+    return mean_interval(list(values.values())).scaled(scale).text(digits) if is_whole(values) else "-"
+
+
+def _of_table(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator[Section]:
+    if "table" not in arrays:
+        return
+    table = arrays["table"]
+    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
+    figure = Figure(figsize=(8.0, 3.6))
+    left, right = figure.subplots(1, 2)
+    image = left.imshow(unit @ unit.T, cmap="viridis", vmin=-1, vmax=1)
+    left.set(title="cosine of rows", xlabel="position", ylabel="position")
+    figure.colorbar(image, ax=left, shrink=0.8)
+    untrained = tables.row_facts(table).untrained
+    for index, (name, given) in enumerate((("the table", table), ("a random walk", arrays["walk"]))):
+        held = 100 * np.cumsum(tables.spectrum(given).share)[:40]
+        right.plot(range(1, len(held) + 1), held, color=HUES[index], label=name)
+    right.set(title="variance in principal components", xlabel="components", ylabel="per cent", ylim=(0, 100))
+    right.spines[["top", "right"]].set_visible(False)
+    right.grid(axis="y")
+    right.legend()
+    metrics = {COMPONENTS: 1, WAVES: 3, LIKENESS: 3}
+    cells = [(row, *(_cell(study, row, metric, digits) for metric, digits in metrics.items())) for row in (TABLE, WALK)]
+    text = (
+        f"The learned table, {len(table)} rows. Facts are means over draws of noise of the size of the weights' "
+        "quantisation, and beside them those of random walks of the same size: components of any smooth table look like "
+        f"waves. {untrained.sum()} rows look untrained (no likelier than chance to resemble their neighbours, and no longer "
+        "than at initialisation)."
+    )
+    yield Section("The table of positions", text, {"table": figure}, grid(("rows", *metrics), cells))
+
+
+def _of_moves(study: StudyRecords) -> Section:
+    rows = [row for row in study.rows if is_whole(study.values(row, MOVED))]
+    cells = [(escape_markdown(row), _cell(study, row, MOVED, 4)) for row in rows]
+    text = (
+        f"Cosine distance of the embedding when words of another text are inserted, or words removed, {SHARE:.0%} of the text "
+        "(Lee et al. 2024, arXiv 2412.15241), and when all positions are shifted: exactly 0 for relative encodings."
+    )
+    return Section("Words and positions moved", text, table=grid(("change", MOVED), cells))
+
+
+def _of_pass_keys(study: StudyRecords) -> Section:
+    figure = Figure(figsize=(6.4, 3.0))
+    axes = figure.add_subplot()
+    rows = [row for row in study.rows if study.values(row, FOUND, _LENGTHS[0])]
+    for index, row in enumerate(rows):
+        found = np.array([mean_interval(list(study.values(row, FOUND, at).values())) for at in _LENGTHS])
+        look = dict(color=HUES[index], marker=MARKERS[index], markersize=4, label=row)
+        axes.errorbar(np.array(_LENGTHS) * 1.015**index, 100 * found[:, 0], yerr=100 * found[:, 1], **look)
+    axes.set(xscale="log", ylabel="pass keys retrieved (%)", xlabel="tokens of a document", ylim=(-4, 104))
+    axes.set_xticks(_LENGTHS, [f"{at:,}" for at in _LENGTHS])
+    axes.minorticks_off()
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend()
+    cells = [(row, *(_cell(study, row, FOUND, 0, at, 100) for at in _LENGTHS)) for row in rows]
+    text = (
+        "Documents that differ by somebody's pass key at a random depth, each asked for by name: the share whose embedding is "
+        "nearest to its question's (Zhu et al. 2024, LongEmbed, arXiv 2404.12096). Beyond the table: truncated; rows "
+        "interpolated; positions grouped; rows read again from the first; windows averaged. Means and 95 % intervals."
+    )
+    return Section("Beyond the table", text, {"pass_keys": figure}, grid(("read", *map(str, _LENGTHS)), cells))
