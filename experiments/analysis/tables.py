@@ -18,7 +18,7 @@ _SPREADS = 3.0  # standard deviations that chance reaches in 1 of 740 rows
 
 
 def learned_tables(params: Any) -> dict[str, Float[np.ndarray, "..."]]:
-    """Returns the `learned` tables [*grid, M] among a model's parameters, without the rows of prefix tokens, by their path."""
+    """Returns the `learned` tables [*grid, M] among a model's parameters, without rows of prefix tokens, by their path."""
     leaves = jax.tree_util.tree_leaves_with_path(params, is_leaf=lambda leaf: isinstance(leaf, Table))
     tables = {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
     return {

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 import posjax as pj
-
 from experiments.analysis.tables import (
     helix,
     learned_tables,
