@@ -35,9 +35,12 @@ _WHOLE = {
     **dict.fromkeys(("sliding_window", "max_window_layers", "local_attention"), COUNT),
     **dict.fromkeys(("position_buckets", "max_relative_positions"), WHOLE),
     **dict.fromkeys(("rope_theta", "rotary_emb_base", "global_rope_theta", "local_rope_theta"), POSITIVE),
-    **dict.fromkeys(("rope_local_base_freq", "query_pre_attn_scalar", "floor_scale", "alibi_bias_max"), POSITIVE),
+    **dict.fromkeys(
+        ("rope_local_base_freq", "query_pre_attn_scalar", "floor_scale", "alibi_bias_max", "logits_scaling"), POSITIVE
+    ),
     **dict.fromkeys(("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "norm_eps"), AMOUNT),
     **dict.fromkeys(("attn_scale", "clip_qkv", "softmax_scale"), NUMBER),
+    **dict.fromkeys(("attention_multiplier", "embedding_multiplier", "residual_multiplier"), NUMBER),
     **dict.fromkeys(("partial_rotary_factor", "rotary_pct"), SHARE),
     **dict.fromkeys(("use_sliding_window", "relative_attention", "position_biased_input", "share_att_key"), _SWITCH),
     **dict.fromkeys(("multi_query", "parallel_attn", "new_decoder_architecture", "use_qk_norm", "bias"), _SWITCH),

@@ -63,6 +63,7 @@ def tokens_of(length: int) -> np.ndarray:
 
 def main(*cases: str) -> None:
     told = json.loads(str(np.load(FILE)["json"])) if cases else {}
+    versions = {*told.pop("versions", []), *(f"{each.__name__} {each.__version__}" for each in (torch, transformers))}
     arrays = {name: array for name, array in np.load(FILE).items() if name != "json"} if cases else {}
     for case in cases or SETTINGS:
         kind, fields = SETTINGS[case]
@@ -74,8 +75,7 @@ def main(*cases: str) -> None:
             for what, length in (("short", SHORT), ("long", LONG)):
                 arrays[f"{case} {what}"] = logits_of(model, tokens_of(length))
         print(case, np.abs(arrays[f"{case} long"]).max())
-    versions = [f"{module.__name__} {module.__version__}" for module in (torch, transformers)]
-    np.savez_compressed(FILE, json=json.dumps({"versions": versions, **told}), **arrays)
+    np.savez_compressed(FILE, json=json.dumps({"versions": sorted(versions), **told}), **arrays)
 
 
 def saved(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """Llama and the families that share its names: models of RMS norms, gated MLPs and rotary encodings."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from posjax.encoding import Encoding, parts
@@ -137,7 +137,9 @@ def _family(model_type: str, architecture: str, keys: dict[str, Key], *encoding_
         silent=_SILENT,
         constants=LLAMA_CONSTANTS,
     )
-    told = shared | rest | {"constants": LLAMA_CONSTANTS | rest.get("constants", {})}
+    constants = LLAMA_CONSTANTS | rest.get("constants", {})
+    set_by_keys = {key.field for key in keys.values()}
+    told = shared | rest | {"constants": {name: constants[name] for name in constants if name not in set_by_keys}}
     told["silent"] = _SILENT | set(rest.get("silent", ()))
     return Family(model_type, architecture, keys, encoding_keys=ROTARY_KEYS | set(encoding_keys), **told)
 
@@ -153,17 +155,24 @@ _GEMMA_KEYS = {
 _GEMMA_CONSTANTS = dict(norm_offset=1.0, embedding_scale=None, mlp_bias=False)
 
 
-def _inverse_root(scalar: float | None) -> float:
-    if scalar is None:
-        raise ValueError("null is not a number")
-    return scalar**-0.5
+def _number(function: Callable[[float], float] = lambda number: number) -> Callable[[float | None], float]:
+    """Returns a `Key.read` that refuses null, which a model's field takes for another number."""
+
+    def read(number: float | None) -> float:
+        if number is None:
+            raise ValueError("null is not a number")
+        return function(number)
+
+    return read
 
 
 _CAUSAL = {"use_bidirectional_attention": (False, None)}
 _SCALED = {
     **_GEMMA_KEYS,
     **_GEMMA_ACTIVATION,
-    "query_pre_attn_scalar": Key("logit_scale", 256, _inverse_root, lambda scale: round(scale**-2)),
+    "query_pre_attn_scalar": Key(
+        "logit_scale", 256, _number(lambda scalar: scalar**-0.5), lambda scale: round(scale**-2)
+    ),
 }
 
 FAMILIES = [
@@ -270,6 +279,19 @@ FAMILIES = [
         | _HEAD_DIM
         | {"attention_bias": _BIASED["attention_bias"], "rms_norm_eps": Key("norm_epsilon", 1e-5)},
         constants=dict(placement="after", qk_norm="all_heads", mlp_bias=False),
+    ),
+    _family(
+        "granite",
+        "GraniteForCausalLM",
+        LLAMA_KEYS
+        | _BIASED
+        | _HEAD_DIM
+        | {
+            "attention_multiplier": Key("logit_scale", 1.0, _number()),
+            "embedding_multiplier": Key("embedding_scale", 1.0, _number()),
+            "residual_multiplier": Key("branch_scale", 1.0),
+            "logits_scaling": Key("head_scale", 1.0, _number(lambda scaling: 1 / scaling), lambda scale: 1 / scale),
+        },
     ),
     _family(
         "gpt_oss",
