@@ -49,7 +49,7 @@ _WHOLE = {
     **dict.fromkeys(("use_dynamic_ntk", "use_logn_attn"), _SWITCH),
     **dict.fromkeys(("model_type", "position_embedding_type", "feed_forward_proj", "norm_rel_ebd"), TEXT),
     **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config"), GROUP),
-    **dict.fromkeys(("sliding_window_pattern", "_sliding_window_pattern"), either(SIZE, TEXT)),  # text is Cohere's
+    **dict.fromkeys(("sliding_window_pattern", "_sliding_window_pattern"), either(COUNT, TEXT)),  # text is EXAONE's
     "attn_temperature_tuning": either(FLAG, COUNT),
     **dict.fromkeys(("layer_types", "attention_layers"), several(TEXT)),
     "dual_chunk_attention_config": Kind(

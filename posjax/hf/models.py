@@ -208,8 +208,8 @@ def _every(number: int, *keys: str) -> Callable[[Config, int], str]:
 
     def kind(config: Config, layer: int) -> str:
         pattern = next((config[key] for key in keys if config.get(key) is not None), number)
-        if not isinstance(pattern, int):
-            raise ValueError(f"{keys[0]}={pattern!r} is no whole number: give layer_types, a type for each layer")
+        if not isinstance(pattern, int) or pattern < 1:
+            raise ValueError(f"{keys[0]}={pattern!r} is no number of layers: give layer_types, a type for each layer")
         return _sliding(bool((layer + 1) % pattern))
 
     return kind

@@ -322,7 +322,7 @@ SETTINGS: dict[str, tuple[str, dict]] = {
         dict(
             _LLAMA,
             pad_token_id=0,
-            head_dim=12,
+            head_dim=16,
             attention_bias=False,
             rms_norm_eps=1e-3,
             hidden_act="gelu",

@@ -1,6 +1,6 @@
 """Llama and the families that share its names: models of RMS norms, gated MLPs and rotary encodings."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from posjax.encoding import Encoding, parts
@@ -32,6 +32,7 @@ _QKV = tuple(sorted(("query", "key", "value")))
 
 # The norms of a layer by `placement`: (name in the file, our name).
 _NORMS = {
+    "parallel_shared": {"input_layernorm": "attention_norm"},
     "pre": {"input_layernorm": "attention_norm", "post_attention_layernorm": "mlp_norm"},
     "after": {"post_attention_layernorm": "attention_norm", "post_feedforward_layernorm": "mlp_norm"},
     "sandwich": {
@@ -43,14 +44,22 @@ _NORMS = {
 }
 
 
+# The norms of GLM-4, whose names differ.
+_GLM4_NORMS = {
+    "input_layernorm": "attention_norm",
+    "post_self_attn_layernorm": "attention_out_norm",
+    "post_attention_layernorm": "mlp_norm",
+    "post_mlp_layernorm": "mlp_out_norm",
+}
+
+
 def _around(model: Decoder) -> list[Entry]:
     return [*embedding("model.embed_tokens"), *norm("model.norm", "trunk/norm", bias=False), *head(model)]
 
 
-def _norms(model: Decoder) -> list[Entry]:
-    entries = [
-        norm(f"{_LAYER}{theirs}", BLOCK + ours, bias=False) for theirs, ours in _NORMS[model.block.placement].items()
-    ]
+def _norms(model: Decoder, names: Mapping[str, str] | None = None) -> list[Entry]:
+    names = _NORMS[model.block.placement] if names is None else names
+    entries = [norm(f"{_LAYER}{theirs}", BLOCK + ours, bias=False) for theirs, ours in names.items()]
     if model.block.qk_norm in (True, "all_heads"):
         at = f"{BLOCK}attention/"
         entries += [norm(f"{_LAYER}self_attn.q_norm", f"{at}query_norm", bias=False)]
@@ -68,17 +77,22 @@ def _entries(model: Decoder, mlp: str = "mlp") -> list[Entry]:
     return [*_around(model), *_norms(model), *projections(model), *_mlp(model, mlp)]
 
 
-def _entries_of_phi3(model: Decoder) -> list[Entry]:
-    """Returns Phi-3's entries: query, key and value in one matrix, gate and up in another."""
+def _packed_mlp() -> list[Entry]:
+    """Returns the entries of an MLP with gate and up in one matrix."""
+    ours = (f"{BLOCK}mlp/gate/kernel", f"{BLOCK}mlp/up/kernel")
     return [
-        *_around(model),
-        *_norms(model),
-        *projections(model, names=("qkv_proj",)),
-        Entry(
-            f"{_LAYER}mlp.gate_up_proj.weight", (f"{BLOCK}mlp/gate/kernel", f"{BLOCK}mlp/up/kernel"), "(s f) m -> m f"
-        ),
+        Entry(f"{_LAYER}mlp.gate_up_proj.weight", ours, "(s f) m -> m f"),
         *torch_linear(f"{_LAYER}mlp.down_proj", f"{BLOCK}mlp/down", bias=False),
     ]
+
+
+def _entries_of_phi3(model: Decoder) -> list[Entry]:
+    """Returns Phi-3's entries: query, key and value in one matrix, gate and up in another."""
+    return [*_around(model), *_norms(model), *projections(model, names=("qkv_proj",)), *_packed_mlp()]
+
+
+def _entries_of_glm4(model: Decoder) -> list[Entry]:
+    return [*_around(model), *_norms(model, _GLM4_NORMS), *projections(model), *_packed_mlp()]
 
 
 def _entries_of_gpt_oss(model: Decoder) -> list[Entry]:
@@ -279,6 +293,58 @@ FAMILIES = [
         | _HEAD_DIM
         | {"attention_bias": _BIASED["attention_bias"], "rms_norm_eps": Key("norm_epsilon", 1e-5)},
         constants=dict(placement="after", qk_norm="all_heads", mlp_bias=False),
+    ),
+    _family(
+        "olmo3",
+        "Olmo3ForCausalLM",
+        LLAMA_KEYS
+        | _HEAD_DIM
+        | {"attention_bias": _BIASED["attention_bias"], "rms_norm_eps": Key("norm_epsilon", 1e-5)},
+        *WINDOW_KEYS,
+        constants=dict(placement="after", qk_norm="all_heads", mlp_bias=False),
+        written_encoding=written_patterns("olmo3", nested=True),
+    ),
+    _family(
+        "exaone4",
+        "Exaone4ForCausalLM",
+        _GROUPED | _HEAD_DIM | {"rms_norm_eps": Key("norm_epsilon", 1e-5)},
+        *("sliding_window_pattern", *WINDOW_KEYS),
+        constants=dict(placement="after", qk_norm=True, attention_bias=(), mlp_bias=False),
+    ),
+    _family(
+        "cohere2",
+        "Cohere2ForCausalLM",
+        {name: key for name, key in LLAMA_KEYS.items() if name != "rms_norm_eps"}
+        | _HEAD_DIM
+        | {
+            "layer_norm_eps": Key("norm_epsilon", 1e-5),
+            "attention_bias": _BIASED["attention_bias"],
+            "logit_scale": Key("head_scale", 0.0625),
+            "tie_word_embeddings": Key("tied_embedding", True),
+        },
+        *("sliding_window_pattern", *WINDOW_KEYS),
+        constants=dict(norm="layer", norm_bias=False, placement="parallel_shared", mlp_bias=False),
+        # Keys of released files, which transformers does not read.
+        plain={
+            **dict.fromkeys(("use_embedding_sharing", "use_gated_activation", "use_parallel_block"), (True,)),
+            "order_of_interleaved_layers": ("local_attn_first",),
+            "position_embedding_type": ("rope_gptj",),
+            "rotary_pct": (1.0,),
+            "use_qk_norm": (False,),
+        },
+        silent={"layer_switch", "use_parallel_embedding"},
+    ),
+    _family(
+        "glm4",
+        "Glm4ForCausalLM",
+        _GROUPED
+        | {
+            "head_dim": Key("head_dim", 128),
+            "attention_bias": Key("attention_bias", True, *bias_switch(*_QKV)),
+            "rms_norm_eps": Key("norm_epsilon", 1.5625e-7),
+        },
+        constants=dict(placement="sandwich", mlp_bias=False),
+        lines=_entries_of_glm4,
     ),
     _family(
         "granite",
