@@ -21,6 +21,16 @@ _FALCON = dict(
 _NEOX = dict(_FALCON, intermediate_size=48)
 _MPT = dict(vocab_size=VOCABULARY, d_model=32, n_heads=4, n_layers=2, max_seq_len=LONG)  # its table of ALiBi ends there
 
+_LATENT = _LLAMA | dict(
+    num_key_value_heads=4,
+    first_k_dense_replace=2,
+    kv_lora_rank=12,
+    qk_nope_head_dim=6,
+    qk_rope_head_dim=8,
+    v_head_dim=6,
+)
+_DEEPSEEK_YARN = dict(original_max_position_embeddings=24, beta_fast=4.0, mscale=0.7, mscale_all_dim=0.9)
+
 
 def _rope(rope_type="default", theta=5e3, **rest):
     return dict(rope_parameters=dict(rope_type=rope_type, rope_theta=theta, **rest))
@@ -329,6 +339,25 @@ SETTINGS: dict[str, tuple[str, dict]] = {
             tie_word_embeddings=True,
             **_rope("linear", factor=3.0, partial_rotary_factor=0.75),
         ),
+    ),
+    "deepseek_v3": (
+        "DeepseekV3Config",
+        dict(_LATENT, q_lora_rank=10, **_rope("yarn", theta=100.0, factor=4.0, **_DEEPSEEK_YARN)),
+    ),
+    "deepseek_v3 halves": (
+        "DeepseekV3Config",
+        dict(
+            _LATENT,
+            q_lora_rank=None,
+            rope_interleave=False,
+            attention_bias=True,
+            tie_word_embeddings=True,
+            **_rope(),
+        ),
+    ),
+    "deepseek_v3 biased": (
+        "DeepseekV3Config",
+        dict(_LATENT, q_lora_rank=8, attention_bias=True, hidden_act="gelu", **_rope("linear", factor=3.0)),
     ),
     "gpt_oss": (
         "GptOssConfig",

@@ -53,11 +53,13 @@ _GLM4_NORMS = {
 }
 
 
-def _around(model: Decoder) -> list[Entry]:
+def outside_layers(model: Decoder) -> list[Entry]:
+    """Returns the entries of the token embedding, the last norm and the head."""
     return [*embedding("model.embed_tokens"), *norm("model.norm", "trunk/norm", bias=False), *head(model)]
 
 
-def _norms(model: Decoder, names: Mapping[str, str] | None = None) -> list[Entry]:
+def layer_norms(model: Decoder, names: Mapping[str, str] | None = None) -> list[Entry]:
+    """Returns the entries of a layer's norms, by {name in the file: our name}; None: the names that most families have."""
     names = _NORMS[model.block.placement] if names is None else names
     entries = [norm(f"{_LAYER}{theirs}", BLOCK + ours, bias=False) for theirs, ours in names.items()]
     if model.block.qk_norm in (True, "all_heads"):
@@ -67,14 +69,15 @@ def _norms(model: Decoder, names: Mapping[str, str] | None = None) -> list[Entry
     return [entry for pair in entries for entry in pair]
 
 
-def _mlp(model: Decoder, room: str) -> list[Entry]:
+def gated_mlp(model: Decoder, room: str = "mlp") -> list[Entry]:
+    """Returns the entries of an MLP, whose module in a layer of the file is `room`."""
     bias = model.block.has_mlp_bias
     names = ("gate", "up", "down")
     return [e for name in names for e in torch_linear(f"{_LAYER}{room}.{name}_proj", f"{BLOCK}mlp/{name}", bias=bias)]
 
 
 def _entries(model: Decoder, mlp: str = "mlp") -> list[Entry]:
-    return [*_around(model), *_norms(model), *projections(model), *_mlp(model, mlp)]
+    return [*outside_layers(model), *layer_norms(model), *projections(model), *gated_mlp(model, mlp)]
 
 
 def _packed_mlp() -> list[Entry]:
@@ -88,19 +91,19 @@ def _packed_mlp() -> list[Entry]:
 
 def _entries_of_phi3(model: Decoder) -> list[Entry]:
     """Returns Phi-3's entries: query, key and value in one matrix, gate and up in another."""
-    return [*_around(model), *_norms(model), *projections(model, names=("qkv_proj",)), *_packed_mlp()]
+    return [*outside_layers(model), *layer_norms(model), *projections(model, names=("qkv_proj",)), *_packed_mlp()]
 
 
 def _entries_of_glm4(model: Decoder) -> list[Entry]:
-    return [*_around(model), *_norms(model, _GLM4_NORMS), *projections(model), *_packed_mlp()]
+    return [*outside_layers(model), *layer_norms(model, _GLM4_NORMS), *projections(model), *_packed_mlp()]
 
 
 def _entries_of_gpt_oss(model: Decoder) -> list[Entry]:
     """Returns gpt-oss's entries: gate and up alternate in each expert's matrix; each layer has its own sink."""
     theirs, ours = f"{_LAYER}mlp.experts.", f"{BLOCK}experts/"
     return [
-        *_around(model),
-        *_norms(model),
+        *outside_layers(model),
+        *layer_norms(model),
         *projections(model),
         *torch_linear(f"{_LAYER}mlp.router", f"{ours}router"),
         Entry(f"{theirs}gate_up_proj", (f"{ours}gate_kernel", f"{ours}up_kernel"), "e m (f s) -> e m f"),
