@@ -14,7 +14,7 @@ FAMILIES: dict[str, Family] = {family.model_type: family for family in _ALL}
 # Reasons against models whose names a user may try.
 _REFUSED = {
     "deepseek_v2": "its layers of experts are not computed here",
-    "gemma4_text": "its global layers have heads of another size, and values that are keys or keys of earlier layers",
+    "gemma4_text": "its global layers have heads of another size, and layers share keys and values",
 }
 
 
