@@ -105,6 +105,7 @@ def test_what_a_configuration_says_is_computed_or_refused(config, message, tmp_p
         ("cohere2", dict(use_qk_norm=True), "use_qk_norm=True is not computed here, only False"),
         ("phi", dict(qk_layernorm=True), "qk_layernorm=True is not computed here, only False"),
         ("deepseek_v3", dict(first_k_dense_replace=1), "first_k_dense_replace=1 of num_hidden_layers=2: .* experts"),
+        ("deepseek_v3", dict(rope_parameters={"rope_type": "yarn", "factor": "4"}), "rope_parameters: factor is '4'"),
         ("deepseek_v3", dict(v_head_dim=4), "qk_nope_head_dim=6 and v_head_dim=4 are read where they are equal"),
         ("deepseek_v3", dict(num_key_value_heads=2), "num_key_value_heads=2 is not computed here, only 4"),
         ("deepseek_v3", dict(kv_lora_rank=None), "the configuration lacks kv_lora_rank"),

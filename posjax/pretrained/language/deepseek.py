@@ -4,7 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from posjax.checks import check
 from posjax.encoding import Encoding, parts
+from posjax.hf.kinds import ROPE_KINDS
 from posjax.models.decoder import Decoder
 from posjax.models.latent import Latent
 from posjax.pretrained.entries import Entry, norm, torch_linear
@@ -47,7 +49,7 @@ def _latent(config: Config) -> dict[str, Any]:
     """
     if missing := [name for name in _SIZES if config.get(name) is None]:
         raise ValueError(f"the configuration lacks {missing[0]}")
-    dense, depth = config.get("first_k_dense_replace", 3), config["num_hidden_layers"]
+    dense, depth = config.get("first_k_dense_replace", 3) or 0, config["num_hidden_layers"]
     if dense < depth:
         raise ValueError(
             f"first_k_dense_replace={dense} of num_hidden_layers={depth}: the other layers have experts, whose routing is "
@@ -72,6 +74,7 @@ def _latent(config: Config) -> dict[str, Any]:
 def _growth(config: Config) -> float:
     """Returns the factor of queries and of keys, 0.1 mscale_all_dim ln s + 1 under a scaling of factor s."""
     parameters = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    check("rope_parameters", parameters, ROPE_KINDS)
     factor, share = parameters.get("factor") or 1, parameters.get("mscale_all_dim") or 0
     return 0.1 * share * math.log(factor) + 1 if factor > 1 else 1.0
 
