@@ -103,6 +103,8 @@ def test_what_a_configuration_says_is_computed_or_refused(config, message, tmp_p
         ("gpt_oss", dict(swiglu_alpha=1.5), "swiglu_alpha=1.5 is not computed here, only 1.702"),
         ("granite", dict(embedding_multiplier=None), "embedding_multiplier: null is not a number"),
         ("cohere2", dict(use_qk_norm=True), "use_qk_norm=True is not computed here, only False"),
+        ("olmo3", dict(rope_parameters=None, rope_theta=1e4), "rope_theta=10000.0 is not heeded by transformers"),
+        ("olmo3", dict(rope_parameters={"rope_type": "default"}), r"rope_parameters={.*} is not heeded by"),
         ("phi", dict(qk_layernorm=True), "qk_layernorm=True is not computed here, only False"),
         ("deepseek_v3", dict(first_k_dense_replace=1), "first_k_dense_replace=1 of num_hidden_layers=2: .* experts"),
         ("deepseek_v3", dict(rope_parameters={"rope_type": "yarn", "factor": "4"}), "rope_parameters: factor is '4'"),

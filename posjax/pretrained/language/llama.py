@@ -133,6 +133,22 @@ def _llama4_norms(config: Config) -> dict[str, Any]:
     return {"qk_norm": tuple("unit" if rotates else False for rotates in rotate)}
 
 
+def _encoding_of_olmo3(config: Config) -> Sequence[Encoding]:
+    """Returns the encodings of OLMo 3.
+
+    Raises:
+      ValueError: transformers does not heed the parameters in layers with windows, which then have a base of 500,000.
+    """
+    parameters = config.get("rope_parameters") or {}
+    flat = parameters and not any(isinstance(value, Mapping) for value in parameters.values())
+    if flat or config.get("rope_theta") not in (None, 5e5):
+        told = f"rope_parameters={parameters}" if flat else f"rope_theta={config['rope_theta']}"
+        raise ValueError(
+            f"{told} is not heeded by transformers in layers with windows: give rope_parameters for each layer type"
+        )
+    return from_hf_layers(config)
+
+
 _written_phi3 = written_patterns("phi3")
 
 
@@ -305,6 +321,7 @@ FAMILIES = [
         | {"attention_bias": _BIASED["attention_bias"], "rms_norm_eps": Key("norm_epsilon", 1e-5)},
         *WINDOW_KEYS,
         constants=dict(placement="after", qk_norm="all_heads", mlp_bias=False),
+        encoding=_encoding_of_olmo3,
         written_encoding=written_patterns("olmo3", nested=True),
     ),
     _family(
