@@ -7,9 +7,10 @@
 
 language.npz holds, for each setting of language_settings.py, the configuration, the names and shapes of the tensors in the
 folder that transformers saved, and the logits of a short and of a long line of tokens, in float32. With names of cases the
-others are kept as they are. --saved reads the folders that check_language.py wrote with `posjax.pretrained.save`, and
-writes beside them, as errors.json, how far transformers' logits are from these golden ones. --logits writes the logits of
-a folder's model, whatever it is, as logits.npz.
+others are kept as they are; those from granite to deepseek_v3 are of torch 2.14.1 and transformers 5.24.0. --saved reads the
+folders that check_language.py wrote with `posjax.pretrained.save`, and writes beside them, as errors.json, how far
+transformers' logits are from these golden ones. --logits writes the logits of a folder's model, whatever it is, as
+logits.npz.
 """
 
 import json
