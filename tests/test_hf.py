@@ -532,7 +532,7 @@ WRONG = {
     ),
     "a pattern in letters": (
         EXAONE_4 | {"sliding_window_pattern": "LLLG"},
-        "'LLLG' is no whole number: give layer_types",
+        "'LLLG' is no number of layers: give layer_types",
     ),
     "a tower of another layout": ({"model_type": "gemma4_vision"}, "lays out the channels of its axes"),
     "a partial tower": ({"rope_type": "axial", "partial_rotary_factor": 0.5}, "rotates whole heads"),

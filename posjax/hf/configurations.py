@@ -371,7 +371,7 @@ def _without_rotary(
     model_type, kind = config.get("model_type"), config.get("position_embedding_type")
     if decoder is not None and models.OTHERS.get(model_type) is not models.t5:
         raise ValueError(f"decoder={decoder} is for T5: {model_type!r} has one stack, or two of the same encoding")
-    rotates = kind in ("rope", "rotary") and model_type not in models.OTHERS
+    rotates = kind in ("rope", "rotary", "rope_gptj") and model_type not in models.OTHERS
     unheeded = (model_type, kind) == ("modernbert", "absolute")
     if kind == "alibi":
         encoding = Alibi()

@@ -33,20 +33,24 @@ _WHOLE = {
     **dict.fromkeys(("attention_chunk_size", "no_rope_layer_interval", "global_attn_every_n_layers"), SIZE),
     **dict.fromkeys(("relative_attention_num_buckets", "relative_attention_max_distance"), COUNT),
     **dict.fromkeys(("sliding_window", "max_window_layers", "local_attention"), COUNT),
+    "first_k_dense_replace": COUNT,
     **dict.fromkeys(("position_buckets", "max_relative_positions"), WHOLE),
     **dict.fromkeys(("rope_theta", "rotary_emb_base", "global_rope_theta", "local_rope_theta"), POSITIVE),
-    **dict.fromkeys(("rope_local_base_freq", "query_pre_attn_scalar", "floor_scale", "alibi_bias_max"), POSITIVE),
+    **dict.fromkeys(
+        ("rope_local_base_freq", "query_pre_attn_scalar", "floor_scale", "alibi_bias_max", "logits_scaling"), POSITIVE
+    ),
     **dict.fromkeys(("layer_norm_eps", "layer_norm_epsilon", "rms_norm_eps", "norm_eps"), AMOUNT),
     **dict.fromkeys(("attn_scale", "clip_qkv", "softmax_scale"), NUMBER),
+    **dict.fromkeys(("attention_multiplier", "embedding_multiplier", "residual_multiplier"), NUMBER),
     **dict.fromkeys(("partial_rotary_factor", "rotary_pct"), SHARE),
     **dict.fromkeys(("use_sliding_window", "relative_attention", "position_biased_input", "share_att_key"), _SWITCH),
     **dict.fromkeys(("multi_query", "parallel_attn", "new_decoder_architecture", "use_qk_norm", "bias"), _SWITCH),
     **dict.fromkeys(("alibi", "rope_interleave", "is_decoder", "is_encoder_decoder", "sinusoidal_pos_embds"), _SWITCH),
-    **dict.fromkeys(("tie_word_embeddings", "scale_decoder_outputs", "is_gated_act"), _SWITCH),
+    **dict.fromkeys(("tie_word_embeddings", "scale_decoder_outputs", "is_gated_act", "attention_bias"), _SWITCH),
     **dict.fromkeys(("use_dynamic_ntk", "use_logn_attn"), _SWITCH),
     **dict.fromkeys(("model_type", "position_embedding_type", "feed_forward_proj", "norm_rel_ebd"), TEXT),
     **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config"), GROUP),
-    **dict.fromkeys(("sliding_window_pattern", "_sliding_window_pattern"), either(SIZE, TEXT)),  # text is Cohere's
+    **dict.fromkeys(("sliding_window_pattern", "_sliding_window_pattern"), either(COUNT, TEXT)),  # text is EXAONE's
     "attn_temperature_tuning": either(FLAG, COUNT),
     **dict.fromkeys(("layer_types", "attention_layers"), several(TEXT)),
     "dual_chunk_attention_config": Kind(

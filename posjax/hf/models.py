@@ -208,8 +208,8 @@ def _every(number: int, *keys: str) -> Callable[[Config, int], str]:
 
     def kind(config: Config, layer: int) -> str:
         pattern = next((config[key] for key in keys if config.get(key) is not None), number)
-        if not isinstance(pattern, int):
-            raise ValueError(f"{keys[0]}={pattern!r} is no whole number: give layer_types, a type for each layer")
+        if not isinstance(pattern, int) or pattern < 1:
+            raise ValueError(f"{keys[0]}={pattern!r} is no number of layers: give layer_types, a type for each layer")
         return _sliding(bool((layer + 1) % pattern))
 
     return kind
@@ -273,6 +273,11 @@ def _only_sliding(config: Config, layer: int, kind: str) -> bool:
     return kind == "sliding_attention"
 
 
+def _exaone4_kind(config: Config, layer: int) -> str:
+    windowed = config.get("sliding_window", 4096) is not None
+    return _every(4, "sliding_window_pattern")(config, layer) if windowed else "full_attention"
+
+
 def _exaone4(config: Config, layer: int, kind: str) -> bool:
     return config.get("sliding_window", 4096) is None or kind == "sliding_attention"
 
@@ -293,7 +298,7 @@ LAYERS: dict[str, Layers] = {
     "gemma3_text": Layers(_every(6, "sliding_window_pattern", "_sliding_window_pattern"), window=_window_4096),
     "cohere2": Layers(_every(4, "sliding_window_pattern"), _only_sliding, window=_window_4096),
     "cohere2_moe": Layers(_listed, _only_sliding, window=_window_4096),
-    "exaone4": Layers(_every(4, "sliding_window_pattern"), _exaone4, window=_window_4096),
+    "exaone4": Layers(_exaone4_kind, _exaone4, window=_window_4096),
     "exaone_moe": Layers(_listed, _exaone4, window=_window_4096),
     "kolibri1": Layers(_listed, _exaone4),
     **dict.fromkeys(["afmoe", "flint"], Layers(_listed, _only_sliding)),

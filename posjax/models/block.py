@@ -75,6 +75,7 @@ class BlockConfig:
       qkv_clip: bound of |q|, |k| and |v| behind their projection, as in MPT.
       logit_scale: factor of q . k; None: 1 / sqrt(head_dim).
       softcap: bound of the scaled q . k, see `posjax.attend`; not with a `context`.
+      branch_scale: factor of a branch's output before it is added to the tokens; below 1 in Granite.
       layer_scale: initial value of a learned factor on each channel of a branch (Touvron et al. 2021, arXiv 2103.17239).
       dropout: rate, on each branch's output.
       drop_path: rate of stochastic depth in the last block; it grows linearly from 0 (see `drop_path`).
@@ -108,6 +109,7 @@ class BlockConfig:
     qkv_clip: float | None = None
     logit_scale: float | None = None
     softcap: float | None = None
+    branch_scale: float = 1.0
     layer_scale: float | None = None
     dropout: float = 0.0
     drop_path: float = 0.0
@@ -432,6 +434,7 @@ class Block(nn.Module):
         c = self.config
         if c.placement in ("after", "sandwich"):
             y = Norm(c, name=f"{branch}_out_norm" if c.placement == "sandwich" else f"{branch}_norm")(y)
+        y = y if c.branch_scale == 1 else y * c.branch_scale
         y = nn.Dropout(c.dropout, deterministic=key is None)(y, rng=key)
         if c.layer_scale is not None:
             init = nn.initializers.constant(c.layer_scale)

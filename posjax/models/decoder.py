@@ -29,6 +29,7 @@ class Decoder(BlockModel):
         variance, as sinusoidal codes have.
       embedding_norm: whether tokens are normed before the first block (BLOOM).
       head_bias: whether a head of its own has a bias (GPT-J).
+      head_scale: factor of logits (Granite, Cohere).
       final_softcap: bounds logits to c tanh(logits / c) (Gemma 2).
     """
 
@@ -40,6 +41,7 @@ class Decoder(BlockModel):
     embedding_scale: float | None = None
     embedding_norm: bool = False
     head_bias: bool = False
+    head_scale: float = 1.0
     final_softcap: float | None = None
 
     def setup(self):
@@ -79,6 +81,7 @@ class Decoder(BlockModel):
     def logits(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
         """Returns the next-token logits of features."""
         logits = tied_logits(self.token_embedding, x) if self.tied_embedding else self.head(x)
+        logits = logits if self.head_scale == 1 else logits * self.head_scale
         return logits if self.final_softcap is None else self.final_softcap * jnp.tanh(logits / self.final_softcap)
 
     def _run(self, tokens, site, **options):

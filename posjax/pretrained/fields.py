@@ -47,7 +47,7 @@ KINDS: dict[str, Kind] = {
     "decoder_depth": maybe(LAYERS),
     "norm_epsilon": AMOUNT,
     "norm_offset": NUMBER,
-    "head_scale": NUMBER,
+    **dict.fromkeys(("branch_scale", "head_scale"), NUMBER),
     "head": maybe(TEXT),
     "latent": maybe(TEXT),
     "mlp_bias": maybe(FLAG),

@@ -21,6 +21,16 @@ _FALCON = dict(
 _NEOX = dict(_FALCON, intermediate_size=48)
 _MPT = dict(vocab_size=VOCABULARY, d_model=32, n_heads=4, n_layers=2, max_seq_len=LONG)  # its table of ALiBi ends there
 
+_LATENT = _LLAMA | dict(
+    num_key_value_heads=4,
+    first_k_dense_replace=2,
+    kv_lora_rank=12,
+    qk_nope_head_dim=6,
+    qk_rope_head_dim=8,
+    v_head_dim=6,
+)
+_DEEPSEEK_YARN = dict(original_max_position_embeddings=24, beta_fast=4.0, mscale=0.7, mscale_all_dim=0.9)
+
 
 def _rope(rope_type="default", theta=5e3, **rest):
     return dict(rope_parameters=dict(rope_type=rope_type, rope_theta=theta, **rest))
@@ -228,6 +238,126 @@ SETTINGS: dict[str, tuple[str, dict]] = {
     "olmo2 biased": (
         "Olmo2Config",
         dict(_LLAMA, attention_bias=True, rms_norm_eps=1e-3, tie_word_embeddings=True, **_YARN),
+    ),
+    "granite": (
+        "GraniteConfig",
+        dict(
+            _LLAMA,
+            attention_multiplier=0.3,
+            embedding_multiplier=5.0,
+            residual_multiplier=0.4,
+            logits_scaling=3.0,
+            **_rope(),
+        ),
+    ),
+    "granite biased": (
+        "GraniteConfig",
+        dict(
+            _LLAMA,
+            head_dim=12,
+            attention_bias=True,
+            mlp_bias=True,
+            tie_word_embeddings=True,
+            attention_multiplier=0.2,
+            residual_multiplier=0.7,
+            **_YARN,
+        ),
+    ),
+    "olmo3": (
+        "Olmo3Config",
+        dict(_LLAMA, num_hidden_layers=4, sliding_window=5, **_LOCAL),
+    ),
+    "olmo3 biased": (
+        "Olmo3Config",
+        dict(
+            _LLAMA,
+            attention_bias=True,
+            rms_norm_eps=1e-3,
+            tie_word_embeddings=True,
+            sliding_window=7,
+            layer_types=_ALTERNATING[::-1],
+            rope_parameters=dict(
+                sliding_attention=dict(rope_type="default", rope_theta=100.0), full_attention=_YARN["rope_parameters"]
+            ),
+        ),
+    ),
+    "exaone4": (
+        "Exaone4Config",
+        dict(_LLAMA, num_hidden_layers=3, sliding_window=5, sliding_window_pattern=3, **_LLAMA3),
+    ),
+    "exaone4 global": (
+        "Exaone4Config",
+        dict(
+            _LLAMA,
+            num_key_value_heads=1,
+            head_dim=6,
+            rms_norm_eps=1e-3,
+            tie_word_embeddings=True,
+            sliding_window=None,
+            layer_types=["full_attention"] * 2,
+            **_rope(),
+        ),
+    ),
+    "cohere2": (
+        "Cohere2Config",
+        dict(_LLAMA, num_hidden_layers=4, sliding_window=5, logit_scale=0.25, **_rope()),
+    ),
+    "cohere2 biased": (
+        "Cohere2Config",
+        dict(
+            _LLAMA,
+            head_dim=12,
+            attention_bias=True,
+            layer_norm_eps=1e-3,
+            sliding_window=7,
+            layer_types=_ALTERNATING[::-1],
+            tie_word_embeddings=False,
+            **_YARN,
+        ),
+    ),
+    "phi": ("PhiConfig", dict(_LLAMA, num_key_value_heads=4, **_rope())),
+    "phi grouped": (
+        "PhiConfig",
+        dict(
+            _LLAMA,
+            head_dim=20,
+            layer_norm_eps=1e-3,
+            hidden_act="gelu",
+            **_rope("linear", factor=3.0, partial_rotary_factor=0.4),
+        ),
+    ),
+    "glm4": ("Glm4Config", dict(_LLAMA, pad_token_id=0, head_dim=8, **_rope())),
+    "glm4 unbiased": (
+        "Glm4Config",
+        dict(
+            _LLAMA,
+            pad_token_id=0,
+            head_dim=16,
+            attention_bias=False,
+            rms_norm_eps=1e-3,
+            hidden_act="gelu",
+            tie_word_embeddings=True,
+            **_rope("linear", factor=3.0, partial_rotary_factor=0.75),
+        ),
+    ),
+    "deepseek_v3": (
+        "DeepseekV3Config",
+        dict(_LATENT, q_lora_rank=10, **_rope("yarn", theta=100.0, factor=4.0, **_DEEPSEEK_YARN)),
+    ),
+    "deepseek_v3 halves": (
+        "DeepseekV3Config",
+        dict(
+            _LATENT,
+            q_lora_rank=None,
+            rope_interleave=False,
+            attention_bias=True,
+            tie_word_embeddings=True,
+            **_rope(),
+        ),
+    ),
+    "deepseek_v3 biased": (
+        "DeepseekV3Config",
+        dict(_LATENT, q_lora_rank=8, attention_bias=True, hidden_act="gelu", **_rope("linear", factor=3.0)),
     ),
     "gpt_oss": (
         "GptOssConfig",

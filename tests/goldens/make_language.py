@@ -7,9 +7,10 @@
 
 language.npz holds, for each setting of language_settings.py, the configuration, the names and shapes of the tensors in the
 folder that transformers saved, and the logits of a short and of a long line of tokens, in float32. With names of cases the
-others are kept as they are. --saved reads the folders that check_language.py wrote with `posjax.pretrained.save`, and
-writes beside them, as errors.json, how far transformers' logits are from these golden ones. --logits writes the logits of
-a folder's model, whatever it is, as logits.npz.
+others are kept as they are; those from granite to deepseek_v3 are of torch 2.14.1 and transformers 5.24.0. --saved reads the
+folders that check_language.py wrote with `posjax.pretrained.save`, and writes beside them, as errors.json, how far
+transformers' logits are from these golden ones. --logits writes the logits of a folder's model, whatever it is, as
+logits.npz.
 """
 
 import json
@@ -63,6 +64,7 @@ def tokens_of(length: int) -> np.ndarray:
 
 def main(*cases: str) -> None:
     told = json.loads(str(np.load(FILE)["json"])) if cases else {}
+    versions = {*told.pop("versions", []), *(f"{each.__name__} {each.__version__}" for each in (torch, transformers))}
     arrays = {name: array for name, array in np.load(FILE).items() if name != "json"} if cases else {}
     for case in cases or SETTINGS:
         kind, fields = SETTINGS[case]
@@ -74,8 +76,7 @@ def main(*cases: str) -> None:
             for what, length in (("short", SHORT), ("long", LONG)):
                 arrays[f"{case} {what}"] = logits_of(model, tokens_of(length))
         print(case, np.abs(arrays[f"{case} long"]).max())
-    versions = [f"{module.__name__} {module.__version__}" for module in (torch, transformers)]
-    np.savez_compressed(FILE, json=json.dumps({"versions": versions, **told}), **arrays)
+    np.savez_compressed(FILE, json=json.dumps({"versions": sorted(versions), **told}), **arrays)
 
 
 def saved(folder: Path) -> None:

@@ -129,7 +129,7 @@ class Oracle:
 
     def __call__(self, x, memory=None):
         c, p, x = self.c, self.p, np.asarray(x, np.float64)
-        scales = [p.get(f"{name}_scale", 1) for name in ("attention", "mlp")]
+        scales = [c.branch_scale * p.get(f"{name}_scale", 1) for name in ("attention", "mlp")]
         branches = [
             lambda x: self.attention(x, p["attention"]) * scales[0],
             lambda x: (self.experts(x, p["experts"]) if c.num_experts else self.mlp(x, p["mlp"])) * scales[1],
@@ -193,6 +193,7 @@ def test_mlps(mlp):
         dict(norm_bias=False, qkv_clip=0.5, mlp_bias=False),  # as MPT
         dict(norm="rms", placement="after", qk_norm="all_heads", num_kv_heads=2),  # as OLMo 2
         dict(norm="rms", norm_offset=0.5, qk_norm="unit"),  # as Llama 4
+        dict(norm="rms", branch_scale=0.3, attention_bias=()),  # as Granite
         dict(mlp="quick_geglu", mlp_clip=0.4, mlp_bias=True, num_experts=4, experts_per_token=2),  # as gpt-oss
         dict(softcap=1.5, implementation="dense"),  # as Gemma 2
         dict(softcap=0.7, implementation="blockwise", num_kv_heads=2),

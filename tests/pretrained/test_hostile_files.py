@@ -26,6 +26,7 @@ from posjax.pretrained.vision.loading import Hints, describe_file
 
 SHAPES = google_shapes(16, 1, 2, 32, 4, 2, head=3)
 LANGUAGE = ["llama", "gpt_neox", "gptj", "bloom", "mpt", "falcon new", "gemma3", "phi3", "llama4", "smollm3", "gpt_oss"]
+LANGUAGE += ["granite", "olmo3", "exaone4", "cohere2", "phi", "glm4", "deepseek_v3"]
 LANGUAGE += ["bert", "deberta", "modernbert", "t5", "qwen2", "gemma2"]
 LANGUAGE = [case for case in CASES if case in LANGUAGE or case.split()[0] in LANGUAGE]
 VISION = [case for case in SPEC["cases"] if "config" in SPEC["cases"][case]]

@@ -8,7 +8,9 @@ import math
 import jax
 import pytest
 
+from posjax.hf import from_hf_layers
 from posjax.pretrained.language import FAMILIES
+from posjax.pretrained.language.family import pattern_text
 from posjax.pretrained.parameters import expected_params
 
 _LLAMA_31 = {
@@ -120,6 +122,65 @@ _GPT_OSS = {  # without its quantization_config, which is refused
         "truncate": False,
     },
 }
+_OLMO_3 = {
+    **dict(architectures=["Olmo3ForCausalLM"], attention_bias=False, attention_dropout=0.0, eos_token_id=100257),
+    **dict(hidden_act="silu", hidden_size=4096, initializer_range=0.02, intermediate_size=11008, model_type="olmo3"),
+    **dict(layer_types=(["sliding_attention"] * 3 + ["full_attention"]) * 8, max_position_embeddings=65536),
+    **dict(num_attention_heads=32, num_hidden_layers=32, num_key_value_heads=32, pad_token_id=100277),
+    **dict(rms_norm_eps=1e-06, rope_theta=500000, sliding_window=4096, tie_word_embeddings=False, use_cache=False),
+    "rope_scaling": {
+        **dict(attention_factor=1.2079441541679836, beta_fast=32.0, beta_slow=1.0, factor=8.0, rope_type="yarn"),
+        "original_max_position_embeddings": 8192,
+    },
+    "vocab_size": 100278,
+}
+_GRANITE_33 = {
+    **dict(architectures=["GraniteForCausalLM"], attention_bias=False, attention_dropout=0.0, bos_token_id=0),
+    **dict(attention_multiplier=0.015625, embedding_multiplier=12.0, hidden_act="silu", hidden_size=2048),
+    **dict(initializer_range=0.02, intermediate_size=8192, logits_scaling=8.0, max_position_embeddings=131072),
+    **dict(mlp_bias=False, model_type="granite", num_attention_heads=32, num_hidden_layers=40, num_key_value_heads=8),
+    **dict(residual_multiplier=0.22, rms_norm_eps=1e-05, rope_scaling=None, rope_theta=10000000.0),
+    **dict(tie_word_embeddings=True, torch_dtype="bfloat16", use_cache=True, vocab_size=49159),
+}
+_COMMAND_R7B = {
+    **dict(architectures=["Cohere2ForCausalLM"], attention_bias=False, attention_dropout=0.0, bos_token_id=5),
+    **dict(cache_implementation="hybrid", eos_token_id=255001, head_dim=128, hidden_act="silu", hidden_size=4096),
+    **dict(initializer_range=0.02, intermediate_size=14336, layer_norm_eps=1e-05, layer_switch=4, logit_scale=0.25),
+    **dict(max_position_embeddings=132096, model_type="cohere2", num_attention_heads=32, num_hidden_layers=32),
+    **dict(num_key_value_heads=8, order_of_interleaved_layers="local_attn_first", pad_token_id=0, rope_scaling=None),
+    **dict(position_embedding_type="rope_gptj", rope_theta=50000, rotary_pct=1.0, sliding_window=4096),
+    **dict(sliding_window_pattern=4, use_embedding_sharing=True, use_gated_activation=True, use_parallel_block=True),
+    **dict(use_parallel_embedding=True, vocab_size=256000),
+}
+_EXAONE_4 = {
+    **dict(architectures=["Exaone4ForCausalLM"], attention_dropout=0.0, bos_token_id=1, eos_token_id=361),
+    **dict(head_dim=64, hidden_act="silu", hidden_size=2048, initializer_range=0.02, intermediate_size=4096),
+    **dict(layer_types=["full_attention"] * 30, max_position_embeddings=65536, model_type="exaone4"),
+    **dict(num_attention_heads=32, num_hidden_layers=30, num_key_value_heads=8, rms_norm_eps=1e-05),
+    **dict(rope_theta=1000000, sliding_window=None, sliding_window_pattern=None, tie_word_embeddings=True),
+    "rope_scaling": {
+        **dict(factor=16.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=8192),
+        "rope_type": "llama3",
+    },
+    "vocab_size": 102400,
+}
+_PHI_2 = {
+    **dict(architectures=["PhiForCausalLM"], attention_dropout=0.0, bos_token_id=50256, embd_pdrop=0.0),
+    **dict(eos_token_id=50256, hidden_act="gelu_new", hidden_size=2560, initializer_range=0.02, model_type="phi"),
+    **dict(intermediate_size=10240, layer_norm_eps=1e-05, max_position_embeddings=2048, num_attention_heads=32),
+    **dict(num_hidden_layers=32, num_key_value_heads=32, partial_rotary_factor=0.4, qk_layernorm=False),
+    **dict(resid_pdrop=0.1, rope_scaling=None, rope_theta=10000.0, tie_word_embeddings=False, vocab_size=51200),
+}
+_GLM_4 = {
+    **dict(architectures=["Glm4ForCausalLM"], attention_bias=False, attention_dropout=0.0, head_dim=128),
+    **dict(eos_token_id=[151329, 151336, 151338], hidden_act="silu", hidden_size=4096, intermediate_size=13696),
+    **dict(max_position_embeddings=32768, model_type="glm4", num_attention_heads=32, num_hidden_layers=40),
+    **dict(num_key_value_heads=2, pad_token_id=151329, partial_rotary_factor=0.5, rms_norm_eps=1e-05),
+    **dict(rope_theta=10000.0, tie_word_embeddings=False, use_cache=True, vocab_size=151552),
+}
+_OLMO = "rope(base=500000)"
+_OLMO_YARN = "rope(base=500000, scaling=yarn(factor=8, original_length=8192, attention_factor=1.2079441541679836))"
+_NEIGHBOURS = "rope(base=50000, layout='interleaved') + window(size=4096)"
 _YARN = "rope(base=150000, scaling=yarn(factor=32, original_length=4096, truncate=False))"
 _LOCAL = "rope() + window(size=512)"
 # By name: the configuration, the number of parameters, the encoding.
@@ -136,6 +197,12 @@ PUBLISHED = {
     "Gemma 2 2B": (_GEMMA_2, 2_614_341_888, "rope() + window(size=4096), rope()"),
     "Gemma 3 1B": (_GEMMA_3, 999_885_952, f"{_LOCAL}, " * 5 + "rope(base=1000000)"),
     "Phi-3 mini 128k": (_PHI_3, 3_821_079_552, None),
+    "OLMo 3 7B": (_OLMO_3, 7_298_011_136, f"{_OLMO} + window(size=4096), " * 3 + _OLMO_YARN),
+    "Granite 3.3 2B": (_GRANITE_33, 2_533_539_840, "rope(base=10000000)"),
+    "Command R7B": (_COMMAND_R7B, 8_028_033_024, f"{_NEIGHBOURS}, " * 3 + "none()"),
+    "EXAONE 4.0 1.2B": (_EXAONE_4, 1_279_391_488, "rope(base=1000000, scaling=llama3(factor=16))"),
+    "Phi-2": (_PHI_2, 2_779_683_840, "rope(fraction=0.4)"),
+    "GLM-4 9B 0414": (_GLM_4, 9_400_094_720, "rope(layout='interleaved', fraction=0.5)"),
     "gpt-oss 20B": (_GPT_OSS, 20_914_757_184, f"{_YARN} + window(size=128) + learned_sink(), {_YARN} + learned_sink()"),
 }
 
@@ -146,9 +213,15 @@ def test_encodings_of_published_configurations(name):
     model = FAMILIES[config["model_type"]].made(config)
     if encoding is not None:
         assert model.encoding == encoding
-    if name.startswith("Phi"):
+    if name.startswith("Phi-3"):
         assert "original_length=4096" in model.encoding
         assert "factor=32" in model.encoding
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "GPT-J 6B"])  # its key `rotary` is refused
+def test_from_hf_reads_published_configurations_whole(name):
+    config = PUBLISHED[name][0]
+    assert pattern_text(from_hf_layers(config)) == FAMILIES[config["model_type"]].made(config).encoding
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ def value_and_gradients(model, params, most, monkeypatch, **options):
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"tied_embedding": False, "head_bias": True}, {"final_softcap": 2.0}, {"dropout": 0.5}],
+    [{}, {"tied_embedding": False, "head_bias": True}, {"final_softcap": 2.0, "head_scale": 0.5}, {"dropout": 0.5}],
     ids=["tied", "head", "capped", "dropout"],
 )
 @pytest.mark.parametrize("positions", [1, 4, 9])

@@ -1,4 +1,4 @@
-"""GPT-2, GPT-NeoX, GPT-J, BLOOM, MPT and Falcon: models of layer norms and ungated MLPs, each with its own names."""
+"""GPT-2, GPT-NeoX, GPT-J, BLOOM, MPT, Falcon and Phi: models of layer norms and ungated MLPs, each with its own names."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -388,4 +388,44 @@ _FALCON = Family(
     prefix="transformer.",
 )
 
-FAMILIES = [_GPT2, _GPT_NEOX, _GPTJ, _BLOOM, _MPT, _FALCON]
+
+def _entries_of_phi(model: Decoder) -> list[Entry]:
+    at = "model.layers.{l}."
+    return [
+        *embedding("model.embed_tokens"),
+        *norm("model.final_layernorm", "trunk/norm"),
+        *head(model),
+        Entry("lm_head.bias", "head/bias", "v -> v"),
+        *norm(f"{at}input_layernorm", f"{BLOCK}attention_norm"),
+        *projections(model, out="dense"),
+        *_mlp(f"{at}mlp.", "fc1", "fc2"),
+    ]
+
+
+_PHI = Family(
+    "phi",
+    "PhiForCausalLM",
+    keys={
+        "vocab_size": Key("vocab_size"),
+        "hidden_size": Key("width"),
+        "num_hidden_layers": Key("depth"),
+        "num_attention_heads": Key("num_heads"),
+        "num_key_value_heads": Key("num_kv_heads", None),
+        "head_dim": Key("head_dim", None),
+        "intermediate_size": Key("mlp_dim"),
+        "hidden_act": Key("mlp", "gelu_new", *named(ACTIVATIONS)),
+        "layer_norm_eps": Key("norm_epsilon", 1e-5),
+        "max_position_embeddings": Key("length", None),
+    },
+    constants={
+        **_CONSTANTS,
+        **dict(placement="parallel_shared", attention_bias=ALL, tied_embedding=False, head_bias=True),
+    },
+    lines=_entries_of_phi,
+    encoding_keys=ROTARY_KEYS,
+    written_encoding=written_patterns("phi"),
+    plain={"tie_word_embeddings": (False,), "qk_layernorm": (False,)},
+    silent=_SILENT,
+)
+
+FAMILIES = [_GPT2, _GPT_NEOX, _GPTJ, _BLOOM, _MPT, _FALCON, _PHI]

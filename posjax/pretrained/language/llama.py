@@ -1,6 +1,6 @@
 """Llama and the families that share its names: models of RMS norms, gated MLPs and rotary encodings."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from posjax.encoding import Encoding, parts
@@ -32,6 +32,7 @@ _QKV = tuple(sorted(("query", "key", "value")))
 
 # The norms of a layer by `placement`: (name in the file, our name).
 _NORMS = {
+    "parallel_shared": {"input_layernorm": "attention_norm"},
     "pre": {"input_layernorm": "attention_norm", "post_attention_layernorm": "mlp_norm"},
     "after": {"post_attention_layernorm": "attention_norm", "post_feedforward_layernorm": "mlp_norm"},
     "sandwich": {
@@ -43,14 +44,24 @@ _NORMS = {
 }
 
 
-def _around(model: Decoder) -> list[Entry]:
+# The norms of GLM-4, whose names differ.
+_GLM4_NORMS = {
+    "input_layernorm": "attention_norm",
+    "post_self_attn_layernorm": "attention_out_norm",
+    "post_attention_layernorm": "mlp_norm",
+    "post_mlp_layernorm": "mlp_out_norm",
+}
+
+
+def outside_layers(model: Decoder) -> list[Entry]:
+    """Returns the entries of the token embedding, the last norm and the head."""
     return [*embedding("model.embed_tokens"), *norm("model.norm", "trunk/norm", bias=False), *head(model)]
 
 
-def _norms(model: Decoder) -> list[Entry]:
-    entries = [
-        norm(f"{_LAYER}{theirs}", BLOCK + ours, bias=False) for theirs, ours in _NORMS[model.block.placement].items()
-    ]
+def layer_norms(model: Decoder, names: Mapping[str, str] | None = None) -> list[Entry]:
+    """Returns the entries of a layer's norms, by {name in the file: our name}; None: the names that most families have."""
+    names = _NORMS[model.block.placement] if names is None else names
+    entries = [norm(f"{_LAYER}{theirs}", BLOCK + ours, bias=False) for theirs, ours in names.items()]
     if model.block.qk_norm in (True, "all_heads"):
         at = f"{BLOCK}attention/"
         entries += [norm(f"{_LAYER}self_attn.q_norm", f"{at}query_norm", bias=False)]
@@ -58,35 +69,41 @@ def _norms(model: Decoder) -> list[Entry]:
     return [entry for pair in entries for entry in pair]
 
 
-def _mlp(model: Decoder, room: str) -> list[Entry]:
+def gated_mlp(model: Decoder, room: str = "mlp") -> list[Entry]:
+    """Returns the entries of an MLP, whose module in a layer of the file is `room`."""
     bias = model.block.has_mlp_bias
     names = ("gate", "up", "down")
     return [e for name in names for e in torch_linear(f"{_LAYER}{room}.{name}_proj", f"{BLOCK}mlp/{name}", bias=bias)]
 
 
 def _entries(model: Decoder, mlp: str = "mlp") -> list[Entry]:
-    return [*_around(model), *_norms(model), *projections(model), *_mlp(model, mlp)]
+    return [*outside_layers(model), *layer_norms(model), *projections(model), *gated_mlp(model, mlp)]
+
+
+def _packed_mlp() -> list[Entry]:
+    """Returns the entries of an MLP with gate and up in one matrix."""
+    ours = (f"{BLOCK}mlp/gate/kernel", f"{BLOCK}mlp/up/kernel")
+    return [
+        Entry(f"{_LAYER}mlp.gate_up_proj.weight", ours, "(s f) m -> m f"),
+        *torch_linear(f"{_LAYER}mlp.down_proj", f"{BLOCK}mlp/down", bias=False),
+    ]
 
 
 def _entries_of_phi3(model: Decoder) -> list[Entry]:
     """Returns Phi-3's entries: query, key and value in one matrix, gate and up in another."""
-    return [
-        *_around(model),
-        *_norms(model),
-        *projections(model, names=("qkv_proj",)),
-        Entry(
-            f"{_LAYER}mlp.gate_up_proj.weight", (f"{BLOCK}mlp/gate/kernel", f"{BLOCK}mlp/up/kernel"), "(s f) m -> m f"
-        ),
-        *torch_linear(f"{_LAYER}mlp.down_proj", f"{BLOCK}mlp/down", bias=False),
-    ]
+    return [*outside_layers(model), *layer_norms(model), *projections(model, names=("qkv_proj",)), *_packed_mlp()]
+
+
+def _entries_of_glm4(model: Decoder) -> list[Entry]:
+    return [*outside_layers(model), *layer_norms(model, _GLM4_NORMS), *projections(model), *_packed_mlp()]
 
 
 def _entries_of_gpt_oss(model: Decoder) -> list[Entry]:
     """Returns gpt-oss's entries: gate and up alternate in each expert's matrix; each layer has its own sink."""
     theirs, ours = f"{_LAYER}mlp.experts.", f"{BLOCK}experts/"
     return [
-        *_around(model),
-        *_norms(model),
+        *outside_layers(model),
+        *layer_norms(model),
         *projections(model),
         *torch_linear(f"{_LAYER}mlp.router", f"{ours}router"),
         Entry(f"{theirs}gate_up_proj", (f"{ours}gate_kernel", f"{ours}up_kernel"), "e m (f s) -> e m f"),
@@ -116,6 +133,22 @@ def _llama4_norms(config: Config) -> dict[str, Any]:
     return {"qk_norm": tuple("unit" if rotates else False for rotates in rotate)}
 
 
+def _encoding_of_olmo3(config: Config) -> Sequence[Encoding]:
+    """Returns the encodings of OLMo 3.
+
+    Raises:
+      ValueError: transformers does not heed the parameters in layers with windows, which then have a base of 500,000.
+    """
+    parameters = config.get("rope_parameters") or {}
+    flat = parameters and not any(isinstance(value, Mapping) for value in parameters.values())
+    if flat or config.get("rope_theta") not in (None, 5e5):
+        told = f"rope_parameters={parameters}" if flat else f"rope_theta={config['rope_theta']}"
+        raise ValueError(
+            f"{told} is not heeded by transformers in layers with windows: give rope_parameters for each layer type"
+        )
+    return from_hf_layers(config)
+
+
 _written_phi3 = written_patterns("phi3")
 
 
@@ -137,7 +170,9 @@ def _family(model_type: str, architecture: str, keys: dict[str, Key], *encoding_
         silent=_SILENT,
         constants=LLAMA_CONSTANTS,
     )
-    told = shared | rest | {"constants": LLAMA_CONSTANTS | rest.get("constants", {})}
+    constants = LLAMA_CONSTANTS | rest.get("constants", {})
+    set_by_keys = {key.field for key in keys.values()}
+    told = shared | rest | {"constants": {name: constants[name] for name in constants if name not in set_by_keys}}
     told["silent"] = _SILENT | set(rest.get("silent", ()))
     return Family(model_type, architecture, keys, encoding_keys=ROTARY_KEYS | set(encoding_keys), **told)
 
@@ -153,17 +188,24 @@ _GEMMA_KEYS = {
 _GEMMA_CONSTANTS = dict(norm_offset=1.0, embedding_scale=None, mlp_bias=False)
 
 
-def _inverse_root(scalar: float | None) -> float:
-    if scalar is None:
-        raise ValueError("null is not a number")
-    return scalar**-0.5
+def _number(function: Callable[[float], float] = lambda number: number) -> Callable[[float | None], float]:
+    """Returns a `Key.read` that refuses null, which a model's field takes for another number."""
+
+    def read(number: float | None) -> float:
+        if number is None:
+            raise ValueError("null is not a number")
+        return function(number)
+
+    return read
 
 
 _CAUSAL = {"use_bidirectional_attention": (False, None)}
 _SCALED = {
     **_GEMMA_KEYS,
     **_GEMMA_ACTIVATION,
-    "query_pre_attn_scalar": Key("logit_scale", 256, _inverse_root, lambda scale: round(scale**-2)),
+    "query_pre_attn_scalar": Key(
+        "logit_scale", 256, _number(lambda scalar: scalar**-0.5), lambda scale: round(scale**-2)
+    ),
 }
 
 FAMILIES = [
@@ -270,6 +312,72 @@ FAMILIES = [
         | _HEAD_DIM
         | {"attention_bias": _BIASED["attention_bias"], "rms_norm_eps": Key("norm_epsilon", 1e-5)},
         constants=dict(placement="after", qk_norm="all_heads", mlp_bias=False),
+    ),
+    _family(
+        "olmo3",
+        "Olmo3ForCausalLM",
+        LLAMA_KEYS
+        | _HEAD_DIM
+        | {"attention_bias": _BIASED["attention_bias"], "rms_norm_eps": Key("norm_epsilon", 1e-5)},
+        *WINDOW_KEYS,
+        constants=dict(placement="after", qk_norm="all_heads", mlp_bias=False),
+        encoding=_encoding_of_olmo3,
+        written_encoding=written_patterns("olmo3", nested=True),
+    ),
+    _family(
+        "exaone4",
+        "Exaone4ForCausalLM",
+        _GROUPED | _HEAD_DIM | {"rms_norm_eps": Key("norm_epsilon", 1e-5)},
+        *("sliding_window_pattern", *WINDOW_KEYS),
+        constants=dict(placement="after", qk_norm=True, attention_bias=(), mlp_bias=False),
+    ),
+    _family(
+        "cohere2",
+        "Cohere2ForCausalLM",
+        {name: key for name, key in LLAMA_KEYS.items() if name != "rms_norm_eps"}
+        | _HEAD_DIM
+        | {
+            "layer_norm_eps": Key("norm_epsilon", 1e-5),
+            "attention_bias": _BIASED["attention_bias"],
+            "logit_scale": Key("head_scale", 0.0625),
+            "tie_word_embeddings": Key("tied_embedding", True),
+        },
+        *("sliding_window_pattern", *WINDOW_KEYS),
+        constants=dict(norm="layer", norm_bias=False, placement="parallel_shared", mlp_bias=False),
+        # Keys of released files, which transformers does not read.
+        plain={
+            **dict.fromkeys(("use_embedding_sharing", "use_gated_activation", "use_parallel_block"), (True,)),
+            "order_of_interleaved_layers": ("local_attn_first",),
+            "position_embedding_type": ("rope_gptj",),
+            "rotary_pct": (1.0,),
+            "use_qk_norm": (False,),
+        },
+        silent={"layer_switch", "use_parallel_embedding"},
+    ),
+    _family(
+        "glm4",
+        "Glm4ForCausalLM",
+        _GROUPED
+        | {
+            "head_dim": Key("head_dim", 128),
+            "attention_bias": Key("attention_bias", True, *bias_switch(*_QKV)),
+            "rms_norm_eps": Key("norm_epsilon", 1.5625e-7),
+        },
+        constants=dict(placement="sandwich", mlp_bias=False),
+        lines=_entries_of_glm4,
+    ),
+    _family(
+        "granite",
+        "GraniteForCausalLM",
+        LLAMA_KEYS
+        | _BIASED
+        | _HEAD_DIM
+        | {
+            "attention_multiplier": Key("logit_scale", 1.0, _number()),
+            "embedding_multiplier": Key("embedding_scale", 1.0, _number()),
+            "residual_multiplier": Key("branch_scale", 1.0),
+            "logits_scaling": Key("head_scale", 1.0, _number(lambda scaling: 1 / scaling), lambda scale: 1 / scale),
+        },
     ),
     _family(
         "gpt_oss",
