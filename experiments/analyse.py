@@ -43,7 +43,8 @@ def main(argv: list[str] | None = None) -> int:
     text.add_argument("--files", help="folder or glob of text files, in place of a prepared set")
     text.add_argument("--num_texts", type=cli.positive, default=8, help="number of texts (default: 8)")
     text.add_argument("--length", type=cli.positive, default=768, help="tokens of a text (default: 768)")
-    text.add_argument("--noise", action="store_true", help="add noise of the size of the quantisation to the weights")
+    text.add_argument("--rows", nargs="+", default=(), help="only these rows of a decoder's page, by their names")
+    parser.add_argument("--noise", action="store_true", help="add noise of the size of the quantisation to the weights")
     args = parser.parse_args(argv)
     given = sys.argv[1:] if argv is None else argv
     return cli.answer(lambda: _analyse(args, given), args.imports, traceback=args.traceback)
@@ -87,7 +88,7 @@ def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Pa
     }
     title, command = f"{model.name} and its positions", cli.command_line("analyse", given)
     if isinstance(model.model, Decoder):
-        rows, arrays = findings.measure_decoder(model, texts)
+        rows, arrays = findings.measure_decoder(model, texts, args.rows)
         records = write_records(out, rows, about, time.perf_counter() - began, machine)
         write = page.write_decoder_page
     else:

@@ -3,7 +3,8 @@
 Rows are readings of one model, metrics have a value for each text: {row: {metric: [N], or {at: [N]}}}.
 """
 
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import jax
@@ -13,8 +14,7 @@ from tqdm import tqdm
 from experiments.analysis.frequencies import Waves, frequency_use, share_of_pairs, waves
 from experiments.analysis.language import heads, massive, removal
 from experiments.analysis.language.heads import Layer
-from experiments.analysis.language.removal import OWN
-from experiments.analysis.language.subject import Reader, TextModel, Texts, repeated_tokens
+from experiments.analysis.language.subject import OWN, Reader, TextModel, Texts, repeated_tokens
 from experiments.analysis.measured import Metric, Rows
 from experiments.studies.readings import is_windowed
 from experiments.studies.running import bar, caption
@@ -22,19 +22,26 @@ from posjax import data
 from posjax.encoding import Encoding, sites
 
 SCORED = 128  # tokens at the end of a text
+LEAST = 128  # tokens of a text
 LOSS, PASSKEY, HIDDEN = "loss", "pass key found", "change of hidden states"
 SINKS, FIRST = "heads that are sinks", "attention on the first token"
 PREVIOUS, INDUCTION, OLDEST = "attention on the token before", "induction score", "attention on the oldest token"
 SLOW, GAINS, LEAD = "share of the slowest quarter", "share of the slowest quarter, gains", "fastest quarter's lead"
+BAND = "wavelength of the most used pair over the tokens seen, octaves"
 MASSIVE, RATIO = "massive channels", "largest norm of a channel"
 LOOKS_BACK = 0.3  # least score of a head that counts as one of the token before
 _SHIFTS, _GAPS, _DILATIONS = (1, 1000, 16384), (1000,), (2,)
 _COPIES = 128  # random tokens that stand twice
 
 
-def measure_decoder(subject: TextModel, texts: Texts) -> tuple[Rows, dict[str, np.ndarray]]:
-    """Returns the rows, and the arrays of figures, by name; shows progress, one tick a text."""
-    length = texts.tokens.shape[1] - 1
+def measure_decoder(subject: TextModel, texts: Texts, only: Collection[str] = ()) -> tuple[Rows, dict[str, np.ndarray]]:
+    """Returns the rows, and the arrays of figures, by name; shows progress, one tick a text.
+
+    Args:
+      only: rows to measure beside the model as loaded; () for all.
+    """
+    if (length := texts.tokens.shape[1] - 1) < LEAST:
+        raise ValueError(f"texts of {length} tokens are too short for pass keys: take --length={LEAST} or more")
     plans = [_heads, _random_copies, _sinks, _readings, _stretched, _shifts, _pairs, _massive, _pass_keys]
     if len(subject.tokenizer.bos) != 1:
         plans.remove(_sinks)
@@ -43,7 +50,7 @@ def measure_decoder(subject: TextModel, texts: Texts) -> tuple[Rows, dict[str, n
     rows: Rows = {OWN: {}}
     arrays: dict[str, np.ndarray] = {}
     with bar(total, "text") as progress:
-        reader = Reader(subject, min(SCORED, length), progress.update)
+        reader = Reader(subject, min(SCORED, length), only, progress.update)
         for plan in plans:
             caption(progress, plan.__name__.strip("_").replace("_", " "))
             for row, metrics in plan(subject, texts, reader, arrays):
@@ -94,7 +101,7 @@ def _heads(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, n
         arrays[name] = np.stack([np.mean([layer[name] for layer in each], axis=0) for each in zip(*found, strict=True)])
     if None not in turning:
         arrays["magnitude"] = np.stack([each.magnitude[0] for each in turning])
-    by_head = {FIRST: "sink", OLDEST: "oldest", SLOW: "slow", GAINS: "gains"}
+    by_head = {FIRST: "sink", OLDEST: "oldest", SLOW: "slow", GAINS: "gains", BAND: "band"}
     metrics: dict[str, Any] = {}
     for metric, name in by_head.items():
         layers = [index for index in range(subject.model.depth) if name in found[0][index]]
@@ -127,6 +134,9 @@ def _of_layer(subject: TextModel, index: int, layer: Layer, turning: Waves | Non
     magnitude = np.broadcast_to(turning.magnitude, (subject.model.block.num_heads, len(turning.pairs)))
     use = frequency_use(layer.query[None], layer.key[None], turning.pairs).product
     found |= {"use": use / use.sum(axis=1, keepdims=True), "slow": share_of_pairs(use, magnitude, 0.25)}
+    if (seen := min(subject.trained or math.inf, encoding.mask().memory.last + 1)) < math.inf:
+        most = np.take_along_axis(magnitude, use.argmax(axis=1)[:, None], axis=1)
+        found["band"] = np.log2(2 * np.pi / np.maximum(most, 1e-12) / seen)
     own = subject.params["trunk"][f"block_{index}"]["attention"]
     if "query_norm" in own and own["query_norm"]["scale"].shape == (subject.dims.head_dim,):
         gains = [
@@ -183,7 +193,8 @@ def _sinks(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, n
 def _readings(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
     """The loss under the readings of `removal`."""
     for reading in removal.readings(subject.pattern, texts.tokens.shape[1] - 1):
-        yield reading.label, {LOSS: reader.losses(texts.tokens, reading.encodings)}
+        if reader.wants(reading.label):
+            yield reading.label, {LOSS: reader.losses(texts.tokens, reading.encodings)}
 
 
 def _stretched(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
@@ -194,18 +205,15 @@ def _stretched(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[st
     if len(last) != 1 or open_layers is None or min(last) >= length:
         return
     factor, trained = length / min(last), int(min(last))
-    yield "no window, windowed layers", {LOSS: reader.losses(texts.tokens, open_layers)}
-    named = {"PI": f"linear(factor={factor})", "NTK": f"ntk(factor={factor})"}
-    named["YaRN"] = f"yarn(factor={factor}, original_length={trained})"
-    for name, scaling in named.items():
-
-        def change(layer, scaling=scaling):
-            bare = removal.unwindowed(layer)
-            return None if bare is None else removal.scaled(scaling)(bare)
-
-        made = removal.changed(subject.pattern, is_windowed, change)
-        if made is not None:
-            yield f"no window and {name}, windowed layers", {LOSS: reader.losses(texts.tokens, made)}
+    scalings = {"PI": f"linear(factor={factor})", "NTK": f"ntk(factor={factor})"}
+    scalings["YaRN"] = f"yarn(factor={factor}, original_length={trained})"
+    patterns = {"no window, windowed layers": open_layers}
+    for name, scaling in scalings.items():
+        opened = removal.changed(open_layers, lambda layer: layer not in subject.pattern, removal.scaled(scaling))
+        patterns |= {} if opened is None else {f"no window and {name}, windowed layers": opened}
+    for row, pattern in patterns.items():
+        if reader.wants(row):
+            yield row, {LOSS: reader.losses(texts.tokens, pattern)}
 
 
 def _shifts(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
@@ -217,7 +225,7 @@ def _shifts(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, 
     table = "learned" in subject.encoding
     before = [reader.read(text) for text in texts.tokens]
     for row, where in moved.items():
-        if table and where.max() >= subject.model.length:
+        if not reader.wants(row) or (table and where.max() >= subject.model.length):
             continue
         after = [reader.read(text, position=where) for text in texts.tokens]
         change = [
@@ -236,6 +244,8 @@ def _pairs(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, n
     patterns = {OWN: None, "fastest quarter still": _still(subject, turning, fastest=True)}
     patterns["slowest quarter still"] = _still(subject, turning, fastest=False)
     for row, pattern in patterns.items():
+        if not reader.wants(row):
+            continue
         model, params = subject.under(pattern)
         look, scores = heads.look_into(model, lambda layer, weights: heads.previous(weights)), []
         for text in texts.tokens if known.any() else ():
@@ -269,7 +279,8 @@ def _massive(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str,
     if any(jax.tree.leaves(params) for _, params in subject.layers):
         return
     for row, pattern in _fixed(subject, texts).items():
-        yield row, {LOSS: reader.losses(texts.tokens, pattern)}
+        if reader.wants(row):
+            yield row, {LOSS: reader.losses(texts.tokens, pattern)}
 
 
 def _pass_keys(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
@@ -284,6 +295,8 @@ def _pass_keys(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[st
     if not any(jax.tree.leaves(params) for _, params in subject.layers):
         patterns |= _fixed(subject, texts)
     for row, pattern in patterns.items():
+        if not reader.wants(row):
+            continue
         right = [reader.read(text, pattern).right for text in whole]
         found = [each[asked[-reader.scored :]].all() for each, asked in zip(right, answer, strict=True)]
         yield row, {PASSKEY: np.array(found, float)}

@@ -22,7 +22,7 @@ from experiments.analysis.language.findings import (
     SINKS,
     SLOW,
 )
-from experiments.analysis.language.removal import OWN
+from experiments.analysis.language.subject import OWN
 from experiments.analysis.page import Section, write_sections
 from experiments.analysis.vision import plots
 from experiments.records import Record, StudyRecords

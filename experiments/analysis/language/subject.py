@@ -2,7 +2,7 @@
 
 import hashlib
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +22,8 @@ from posjax.spec import layers_text, parse_layers
 from posjax.training.identity import digest, read_run
 from posjax.training.long_task import decoding_task
 from posjax.training.runs import is_run, load_run
+
+OWN = "as loaded"  # the row of a model as it is
 
 
 class TextModel(NamedTuple):
@@ -162,11 +164,22 @@ class Reader:
     """Reads texts one by one, and scores the last `scored` tokens of each.
 
     Args:
+      only: rows to read beside the model as loaded; () for all.
       tick: is called with the number of texts read.
     """
 
-    def __init__(self, subject: TextModel, scored: int, tick: Callable[[int], Any] = lambda count: None):
-        self.subject, self.scored, self.tick, self._programs = subject, scored, tick, {}
+    def __init__(
+        self,
+        subject: TextModel,
+        scored: int,
+        only: Collection[str] = (),
+        tick: Callable[[int], Any] = lambda count: None,
+    ):
+        self.subject, self.scored, self.only, self.tick, self._programs = subject, scored, only, tick, {}
+
+    def wants(self, row: str) -> bool:
+        """Says whether a row is to be read."""
+        return not self.only or row in (OWN, *self.only)
 
     def losses(self, tokens: Int32[np.ndarray, "N T1"], encodings: tuple[Encoding, ...] | None = None) -> np.ndarray:
         """Returns the mean loss of each text, [N], under other encodings or, for None, the model's own."""
