@@ -11,11 +11,24 @@ Weights have no seeds: the unit of repetition is the text or the image, and a cl
 they are, quantised, and again with noise of the size of their quantisation.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable
 
 from ml_collections import ConfigDict
 
-from experiments.report.claims import CONTROL, Claim, Contrast, Expectation, Looked, Source, Table, above, below, within
+from experiments.report.claims import (
+    CONTROL,
+    Claim,
+    Contrast,
+    Expectation,
+    Looked,
+    Source,
+    Table,
+    above,
+    below,
+    mean,
+    within,
+)
 
 GEMMA, MINILM, DINO = "gemma-3-270m", "all-MiniLM-L6-v2", "dinov2-small-saliency"
 OWN = "as loaded"
@@ -43,7 +56,367 @@ def get_config() -> ConfigDict:
     return config
 
 
+def _massive(table: Callable[[str], Table], tensor: str) -> Contrast:
+    """Returns the massive channels a head of queries or keys over those of values."""
+    return table(f"massive channels, {tensor}")(OWN) - table("massive channels, values")(OWN)
+
+
+def _opened(scaling: str) -> str:
+    return f"no window and {scaling}, windowed layers"
+
+
+def _of(study: str) -> Callable[[str], Table]:
+    """Returns {metric -> table} of a model."""
+    return functools.partial(Table, "real_models", study)
+
+
 def _twice(model: str, make: Callable[[Callable[[str], Table]], Expectation]) -> tuple[Expectation, ...]:
-    """Returns an expectation for the weights of a model, and for the weights with noise."""
-    own, noisy = (make(lambda metric, study=study: Table("real_models", study, metric)) for study in (model, f"{model} with noise"))
+    """Returns an expectation for the weights of a model as they are, and for the weights with noise."""
+
+    own, noisy = make(_of(model)), make(_of(f"{model} with noise"))
     return own, noisy._replace(name=f"{noisy.name}, with noise")
+
+
+def _rise(table: Callable[[str], Table], row: str, other: str = OWN) -> Contrast:
+    """Returns the loss of a row over that of another."""
+    return table(LOSS)(row) - table(LOSS)(other)
+
+
+# Claims of the literature, and the contrasts of our records that decide them.
+BARBERO = Source("Barbero et al.", 2024, "2410.06205")
+GU = Source("Gu et al.", 2024, "2410.10781")
+XIAO = Source("Xiao et al.", 2023, "2309.17453")
+JIN = Source("Jin et al.", 2025, "2502.01563")
+JONASSON = Source("Jonasson", 2025, "2503.01832")
+YANG = Source("Yang et al.", 2025, "2501.18795")
+PENG = Source("Peng et al.", 2023, "2309.00071")
+SINHA = Source("Sinha et al.", 2022, "2210.12574")
+LEE = Source("Lee et al.", 2024, "2412.15241")
+ZHU = Source("Zhu et al.", 2024, "2404.12096")
+VIT = Source("Dosovitskiy et al.", 2020, "2010.11929")
+OLSSON = Source("Olsson et al.", 2022, "2209.11895")
+WANG = Source("Wang & Chen", 2020, "2010.04903")
+LOSS, PASSKEY = "loss", "pass key found"
+SINKS, BEFORE = "heads that are sinks", "attention on the token before, its heads"
+SLOW, LEAD = "share of the slowest quarter", "fastest quarter's lead"
+BOTH = "variance in row + column codes"
+BAND = "wavelength of the most used pair over the tokens seen, octaves"
+MOVED, FOUND = "cosine distance to the original", "pass key retrieved"
+RADIUS, CLS = "spread of the helix's radius", "cosine of the class token"
+_FREE = 0.02  # nats per token
+_OF_GEMMA = "One model of 270 million parameters with norms of queries and keys, quantised."
+
+CLAIMS = (
+    Claim(
+        "slow-pairs-carry-the-norm",
+        BARBERO,
+        "section 4, figures on Gemma 7B; no number",
+        "The slowest frequencies of RoPE carry more of the norms of queries and keys than their share.",
+        _twice(GEMMA, lambda t: above(t(f"{SLOW}, all layers")(OWN), 0.25, "slowest quarter's share of |q||k|")),
+        doubt=_OF_GEMMA,
+        follow_up=(
+            Looked(_of(GEMMA)(f"{SLOW}, global layers")(OWN), "global layers"),
+            Looked(_of(GEMMA)(f"{SLOW}, windowed layers")(OWN), "windowed layers"),
+            Looked(_of(GEMMA)(f"{SLOW}, gains, all layers")(OWN), "by the gains of the norms alone"),
+        ),
+    ),
+    Claim(
+        "fast-pairs-look-back",
+        BARBERO,
+        "section 5; no number",
+        "Heads that look at the token before do so by the fastest frequencies.",
+        (
+            *_twice(
+                GEMMA, lambda t: above(t(LEAD)(OWN), 0.5, "fastest quarter's part of the lead of the token before")
+            ),
+            *_twice(
+                GEMMA,
+                lambda t: above(
+                    t(BEFORE)("slowest quarter still") - t(BEFORE)("fastest quarter still"),
+                    0.1,
+                    "attention on the token before: slowest quarter still - fastest quarter still",
+                ),
+            ),
+        ),
+        doubt=_OF_GEMMA,
+    ),
+    Claim(
+        "rope-below-the-band-is-free",
+        JONASSON,
+        "the paper bounds which frequencies turn too little to be used; as a claim about loss by Oka (2026), openreview "
+        "PR1PPxvG9Q, section on inference without the lowest frequencies",
+        "The slowest quarter of the pairs may stop turning at no cost.",
+        _twice(GEMMA, lambda t: within(_rise(t, "slowest quarter still"), _FREE, "rise in loss")),
+        doubt=f"{_OF_GEMMA} Texts of 768 tokens.",
+        follow_up=(
+            Looked(
+                _rise(_of(GEMMA), "p_rope(0.75), global layers"),
+                "p_rope(0.75) in global layers",
+            ),
+            Looked(_rise(_of(GEMMA), "fastest quarter still"), "fastest quarter still"),
+        ),
+    ),
+    Claim(
+        "band-follows-base-and-length",
+        JONASSON,
+        "section 4: features of pairs that do not turn fully in the context; read by us as 0 to 3 octaves above it",
+        "The most used pair of a head is one that turns almost once in the tokens that its layer sees.",
+        (
+            *_twice(
+                GEMMA, lambda t: Expectation(t(f"{BAND}, windowed layers")(OWN), 0.0, 3.0, "windowed layers, octaves")
+            ),
+            *_twice(GEMMA, lambda t: Expectation(t(f"{BAND}, global layers")(OWN), 0.0, 3.0, "global layers, octaves")),
+        ),
+        doubt=f"{_OF_GEMMA} Windowed layers have a base of 1e4 and saw 512 tokens, global ones 1e6 and 32,768.",
+    ),
+    Claim(
+        "sinks-in-real-models",
+        GU,
+        "table 1: sinks in every model that was tried, from 14 million parameters on",
+        "Most heads put more than 0.3 of their attention on the first token.",
+        _twice(GEMMA, lambda t: above(t(SINKS)(OWN), 0.5, "heads that are sinks")),
+        doubt=_OF_GEMMA,
+    ),
+    Claim(
+        "sink-is-not-position-0",
+        GU,
+        "section 4; read as a claim about positions by us",
+        "The sink is not of position 0: it stays when all positions are moved by 1,000.",
+        _twice(GEMMA, lambda t: within(t(SINKS)("positions + 1000") - t(SINKS)(OWN), 0.01, "heads that are sinks")),
+        doubt="An encoding of differences cannot tell: this holds by construction.",
+    ),
+    Claim(
+        "sink-is-the-first-token",
+        GU,
+        "section 4: the first token, whatever it is; no number",
+        "The sink is the first token, and needs no BOS.",
+        _twice(GEMMA, lambda t: above(t(SINKS)("without BOS"), 0.5, "heads that are sinks, without BOS")),
+        tried="A second BOS in the middle of a text: it draws attention of its own.",
+        remains="Gemma saw a BOS before every text in training; a model without one may do otherwise.",
+        follow_up=(
+            Looked(
+                _of(GEMMA)("attention on the second BOS")("BOS again in the middle"),
+                "attention on a second BOS",
+            ),
+        ),
+    ),
+    Claim(
+        "windows-need-sinks",
+        XIAO,
+        "table 1, Llama 2 13B: perplexity 5158 under a window, 5.40 with 4 sinks",
+        "A window alone fails, and four first tokens beside it mend that.",
+        _twice(
+            GEMMA,
+            lambda t: above(
+                _rise(t, "window 96, global layers", "4 sinks and window 96, global layers"),
+                0.5,
+                "loss under a window of 96 in global layers - with 4 sinks too",
+            ),
+        ),
+        doubt="Global layers alone: windowed ones were trained without the first tokens.",
+        follow_up=(
+            Looked(
+                _rise(_of(GEMMA), "4 sinks and window 96, global layers"),
+                "rise with 4 sinks over the model as loaded",
+            ),
+        ),
+    ),
+    Claim(
+        "massive-in-queries-and-keys",
+        JIN,
+        "section 3, figures; no number",
+        "Massive values stand in queries and keys and not in values.",
+        (
+            *_twice(
+                GEMMA,
+                lambda t: above(
+                    _massive(t, "queries") - _massive(t, "values"), 0.5, "queries - values, channels a head"
+                ),
+            ),
+            *_twice(
+                GEMMA,
+                lambda t: above(_massive(t, "keys") - _massive(t, "values"), 0.5, "keys - values, channels a head"),
+            ),
+        ),
+        doubt=_OF_GEMMA,
+    ),
+    Claim(
+        "massive-values-find-keys",
+        JIN,
+        "table 1: pass keys and other tasks of context fall when massive values are disturbed",
+        "Pass keys are lost when massive channels of queries and keys are fixed at their mean, and not with others.",
+        _twice(
+            GEMMA,
+            lambda t: above(
+                t(PASSKEY)("as many others fixed") - t(PASSKEY)("massive channels fixed"),
+                0.1,
+                "pass keys found: other channels fixed - massive ones",
+            ),
+        ),
+        doubt="Means are of one text. Keys stand among repeating sentences, within 768 tokens.",
+        tried="The loss: it rises when massive channels are fixed, and hardly with as many others.",
+        follow_up=(
+            Looked(
+                _rise(_of(GEMMA), "massive channels fixed", "as many others fixed"),
+                "loss, massive channels fixed - others",
+            ),
+        ),
+    ),
+    Claim(
+        "global-layers-without-rope-at-once",
+        YANG,
+        "the paper trains such layers; SWAN (2504.08719) and DroPE (2512.12167) convert trained ones by further training; "
+        "read as a claim without training by us",
+        "Global layers can do without RoPE at once.",
+        _twice(GEMMA, lambda t: below(_rise(t, "no rope, global layers"), _FREE, "rise in loss")),
+        doubt=_OF_GEMMA,
+        tried="p_rope(0.75) in the same layers, which keeps the fastest three quarters.",
+        remains="A short fine-tune, which the papers have.",
+        follow_up=(
+            Looked(
+                _of(GEMMA)(PASSKEY)("no rope, global layers") - _of(GEMMA)(PASSKEY)(OWN),
+                "pass keys found: without rope - as loaded",
+            ),
+        ),
+    ),
+    Claim(
+        "yarn-beyond-the-window",
+        PENG,
+        "figures on Llama 2; read for layers without their window by us",
+        "Where layers look further than in training, YaRN does better than PI and NTK without training.",
+        (
+            *_twice(GEMMA, lambda t: below(_rise(t, _opened("YaRN"), _opened("PI")), name="YaRN - PI, loss")),
+            *_twice(GEMMA, lambda t: below(_rise(t, _opened("YaRN"), _opened("NTK")), name="YaRN - NTK, loss")),
+        ),
+        doubt="The window of 512 taken off, 768 tokens: a factor of 1.5. 32,768 tokens and more were not read here.",
+        follow_up=(
+            Looked(
+                _rise(_of(GEMMA), "no window, windowed layers"),
+                "no window alone, rise in loss",
+            ),
+            Looked(_rise(_of(GEMMA), _opened("YaRN")), "with YaRN, rise in loss"),
+        ),
+    ),
+    Claim(
+        "induction-heads-in-real-models",
+        OLSSON,
+        "section 4; no number",
+        "A head looks behind the earlier copy of a random token.",
+        _twice(GEMMA, lambda t: above(t("induction score")(OWN, 6), 0.5, "best head of the first global layer")),
+        doubt=_OF_GEMMA,
+    ),
+    Claim(
+        "rope-shifts-exactly",
+        SINHA,
+        "our own control, no number",
+        "A shift of all positions changes nothing for RoPE.",
+        _twice(GEMMA, lambda t: within(_rise(t, "positions + 1000"), 1e-3, "rise in loss, positions + 1,000")),
+        role=CONTROL,
+    ),
+    Claim(
+        "tables-do-not-shift",
+        SINHA,
+        "sentences that begin at later positions; figures on GPT-2, OPT and RoBERTa",
+        "A model with a table reads a text otherwise when all positions are shifted.",
+        _twice(MINILM, lambda t: above(t(MOVED)("positions + 64"), 0.01, "cosine distance, positions + 64")),
+        doubt="An embedding model, and no loss.",
+    ),
+    Claim(
+        "learned-tables-are-low-rank",
+        WANG,
+        "figures on BERT and GPT-2; read as fewer than a tenth of the channels by us",
+        "A learned table lies in few dimensions.",
+        _twice(
+            MINILM, lambda t: below(t("components for 90 %")("the table"), 38.4, "components for 90 % of the variance")
+        ),
+        doubt="Repeated over draws of noise, not over models. A random walk needs fewer still.",
+        follow_up=(Looked(_of(MINILM)("components for 90 %")("a random walk"), "a random walk"),),
+    ),
+    Claim(
+        "learned-tables-are-nearly-a-helix",
+        WANG,
+        "read off GPT-2 by Yedidia (2023), lesswrong.com; no number",
+        "The largest components of a learned table turn with the position at a constant distance from an axis.",
+        _twice(MINILM, lambda t: below(t(RADIUS)("the table"), 0.15, "spread of the radius over its mean")),
+        doubt="Components of any smooth table look like waves; a random walk stands beside it.",
+        follow_up=(Looked(_of(MINILM)(RADIUS)("a random walk"), "a random walk"),),
+    ),
+    Claim(
+        "embeddings-look-at-the-beginning",
+        LEE,
+        "up to 12.3 % more of the cosine is lost at the start than at the end",
+        "Words that are inserted at the start move an embedding further than at the end.",
+        _twice(
+            MINILM,
+            lambda t: above(
+                t(MOVED)("words inserted at the start") - t(MOVED)("words inserted at the end"),
+                name="cosine distance, start - end",
+            ),
+        ),
+        doubt="Texts of 256 tokens of novels; where the beginning says most, part of it is content.",
+        follow_up=(
+            Looked(
+                _of(MINILM)(MOVED)("words removed at the start") - _of(MINILM)(MOVED)("words removed at the end"),
+                "words removed, start - end",
+            ),
+        ),
+    ),
+    Claim(
+        "tables-can-be-interpolated",
+        ZHU,
+        "table 3: interpolated positions ahead of truncation on LongEmbed",
+        "A table with its rows interpolated finds pass keys beyond its end that truncation misses.",
+        _twice(
+            MINILM,
+            lambda t: above(
+                mean([t(FOUND)("interpolated", at) - t(FOUND)("truncated", at) for at in (1024, 2048, 4096)]),
+                name="pass keys retrieved, interpolated - truncated, mean of 1,024 to 4,096 tokens",
+            ),
+        ),
+        doubt="20 documents a length.",
+    ),
+    Claim(
+        "vit-tables-are-two-dimensional",
+        VIT,
+        "figure 7 centre; no number",
+        "A ViT's table learns rows and columns although nobody told it.",
+        _twice(
+            DINO,
+            lambda t: above(t(BOTH)("the table"), 0.5, BOTH),
+        ),
+        doubt="Repeated over draws of noise, not over models.",
+        follow_up=(
+            Looked(
+                _of(DINO)(BOTH)("the table with its rows shuffled"),
+                "its rows shuffled",
+            ),
+        ),
+    ),
+    Claim(
+        "resized-tables-keep-features",
+        VIT,
+        "section 3.2, interpolated tables at higher resolution; no number",
+        "With its table resized by interpolation a ViT keeps its features at half the size.",
+        _twice(
+            DINO, lambda t: above(t(CLS)("252x252, torch_bicubic"), 0.9, "cosine of the class token to that at 518x518")
+        ),
+        doubt="Photographs of 128 pixels, enlarged; images are stretched.",
+        follow_up=(Looked(_of(DINO)(CLS)("other images"), "cosine to other images"),),
+    ),
+    Claim(
+        "vits-use-their-positions",
+        VIT,
+        "table 8: accuracy 0.61 without positions, 0.64 with; read as a claim about features by us",
+        "Features change when the patches of an image are shuffled and their positions stay in place.",
+        _twice(
+            DINO, lambda t: below(t(CLS)("patches shuffled, positions in place"), 0.95, "cosine of the class token")
+        ),
+        doubt="Patches are shuffled too: content and position are not parted.",
+        follow_up=(
+            Looked(
+                _of(DINO)(CLS)("patches shuffled with their positions"),
+                "shuffled with their positions",
+            ),
+        ),
+    ),
+)

@@ -25,6 +25,7 @@ from posjax.describe.markdown import escape_markdown, grid
 
 MOVED, FOUND = "cosine distance to the original", "pass key retrieved"
 COMPONENTS, WAVES, LIKENESS = "components for 90 %", "variance in 4 sinusoids", "cosine of neighbouring rows"
+RADIUS = "spread of the helix's radius"  # of its first pair of components, over the mean radius
 TABLE, WALK = "the table", "a random walk"
 SHARE = 0.25  # of a text, inserted and removed
 _SHIFTS = (1, 16, 64, 192)
@@ -83,6 +84,7 @@ def _table(subject: TextModel, draws: int) -> tuple[Rows, dict[str, np.ndarray]]
         )
         rows[row] = {COMPONENTS: np.array([float(each.for_90) for each in spectra])}
         rows[row][WAVES] = np.array([tables.sinusoid_share(each).sinusoids[-1] for each in given])
+        rows[row][RADIUS] = np.array([tables.helix(each).radius_spread[0] for each in given])
         rows[row][LIKENESS] = np.array([each[len(each) // 2 + 1] for each in likeness])
     return rows, {"table": table, "walk": walks[0]}
 
@@ -129,7 +131,7 @@ def _of_table(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator
     right.spines[["top", "right"]].set_visible(False)
     right.grid(axis="y")
     right.legend()
-    metrics = {COMPONENTS: 1, WAVES: 3, LIKENESS: 3}
+    metrics = {COMPONENTS: 1, WAVES: 3, RADIUS: 3, LIKENESS: 3}
     cells = [(row, *(_cell(study, row, metric, digits) for metric, digits in metrics.items())) for row in (TABLE, WALK)]
     text = (
         f"The learned table, {len(table)} rows. Facts are means over draws of noise of the size of the weights' "
@@ -144,8 +146,8 @@ def _of_moves(study: StudyRecords) -> Section:
     rows = [row for row in study.rows if is_whole(study.values(row, MOVED))]
     cells = [(escape_markdown(row), _cell(study, row, MOVED, 4)) for row in rows]
     text = (
-        f"Cosine distance of the embedding when words of another text are inserted, or words removed, {SHARE:.0%} of the text "
-        "(Lee et al. 2024, arXiv 2412.15241), and when all positions are shifted: exactly 0 for relative encodings."
+        f"Cosine distance of the embedding when words of another text are inserted, or words removed, {SHARE:.0%} of the "
+        "text (Lee et al. 2024, arXiv 2412.15241), and when all positions are shifted: 0 for relative encodings."
     )
     return Section("Words and positions moved", text, table=grid(("change", MOVED), cells))
 
@@ -165,8 +167,8 @@ def _of_pass_keys(study: StudyRecords) -> Section:
     axes.legend()
     cells = [(row, *(_cell(study, row, FOUND, 0, at, 100) for at in _LENGTHS)) for row in rows]
     text = (
-        "Documents that differ by somebody's pass key at a random depth, each asked for by name: the share whose embedding is "
-        "nearest to its question's (Zhu et al. 2024, LongEmbed, arXiv 2404.12096). Beyond the table: truncated; rows "
+        "Documents that differ by somebody's pass key at a random depth, each asked for by name: the share whose embedding "
+        "is nearest to its question's (Zhu et al. 2024, LongEmbed, arXiv 2404.12096). Beyond the table: truncated; rows "
         "interpolated; positions grouped; rows read again from the first; windows averaged. Means and 95 % intervals."
     )
     return Section("Beyond the table", text, {"pass_keys": figure}, grid(("read", *map(str, _LENGTHS)), cells))
