@@ -62,6 +62,7 @@ def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Pa
 
     from experiments.analysis.language import encoder, findings, page, subject
     from experiments.analysis.measured import About, write_records
+    from experiments.records import RESULTS
     from experiments.studies.environment import recorded
     from posjax import data
     from posjax.models import Decoder
@@ -98,7 +99,7 @@ def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Pa
         records += write_records(out, drawn, about._replace(each="draw of noise"), 0.0, machine)
         write = encoder.write_encoder_page
     facts["time"] = f"{(time.perf_counter() - began) / 60:.1f} minutes on {machine['device']}"
-    return write(out, records, arrays, title, facts, command)
+    return [out / RESULTS, *write(out, records, arrays, title, facts, command)]
 
 
 def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.Path]:
@@ -108,8 +109,9 @@ def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.
     from experiments.analysis.noise import with_noise
     from experiments.analysis.vision import page
     from experiments.analysis.vision.findings import measure_all, unmeasured, work
-    from experiments.analysis.vision.moved import measure_moved
+    from experiments.analysis.vision.moved import measure_moved, unmoved
     from experiments.analysis.vision.subject import choose_pictures, holds_weights, load_vit
+    from experiments.records import RESULTS
     from experiments.studies.environment import recorded
     from experiments.studies.running import bar
     from posjax.training.identity import digest
@@ -127,7 +129,8 @@ def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.
     out = cli.writable(args.out)
     with bar(work(images, args.num_looked_into), "image", unit_scale=True) as progress:
         found = measure_all(images, args.num_looked_into, args.num_shown, progress.update)
-    rows, drawn = measure_moved(images)
+    left_out, why = unmeasured(images, args.num_looked_into), unmoved(images)
+    rows, drawn = ({}, {}) if why else measure_moved(images)
     name = f"{checkpoint.stem}{' with noise' if args.noise else ''}"
     machine, titles = recorded(), [f"image {index}" for index in range(len(images.originals))]
     about = About(
@@ -153,11 +156,14 @@ def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.
         "images": f"{len(images.pixels)} of {images.about}, the first {args.num_looked_into} looked into",
         "versions": ", ".join(f"{key} {value}" for key, value in machine["versions"].items()),
     }
-    if missing := unmeasured(images, args.num_looked_into):
-        facts["left out"] = "; ".join(missing)
+    if left_out := [*left_out, *([f"other sizes: {why}"] if why else [])]:
+        facts["left out"] = "; ".join(left_out)
     command = cli.command_line("analyse", given)
     title = f"What a ViT with {subject.encoding} looks at"
-    return page.write_analysis(images, found, records, out, title, facts, command)
+    return [
+        *([out / RESULTS] if records else []),
+        *page.write_analysis(images, found, records, out, title, facts, command),
+    ]
 
 
 if __name__ == "__main__":

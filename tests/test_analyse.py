@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from experiments import analyse
+from experiments.records import read_study
 from posjax import pretrained
 from posjax.models import BlockConfig, ViT
 from posjax.training.checkpoints import Checkpoints
@@ -66,8 +67,8 @@ def test_a_page_of_an_ensemble(data_dir, tmp_path, capsys):
     workdir = save(config_of("vit", data_dir, model__num_registers=1), tmp_path / "run", (3, 5))
     found = run(workdir, tmp_path / "out")
     files = {path.name for path in (tmp_path / "out").iterdir()}
-    pictures = ["similarity", "filters", "attention_distance", "rollout", "position_probe", "robustness"]
-    assert files == {"README.md", "numbers.json", "arrays.npz", *(f"{name}.png" for name in pictures)}
+    pictures = ["similarity", "filters", "attention_distance", "rollout", "position_probe", "robustness", "other_sizes"]
+    assert files == {"README.md", "numbers.json", "arrays.npz", "results.jsonl", *(f"{name}.png" for name in pictures)}
     shown = capsys.readouterr().out
     assert all(str(tmp_path / "out" / name) in shown for name in files)
     assert np.shape(found["attention_distance_pixels"]["seed, layer, head"]) == (2, 2, 2)
@@ -171,7 +172,7 @@ def test_layers_that_turn_other_pairs_and_images_of_one_row(data_dir, tmp_path):
     [
         ("missing", ["there is no checkpoint", "give a workdir, or a file of weights"]),
         ("empty", ["there is no checkpoint in", "give the workdir of a run"]),
-        ("decoder", ["holds a Decoder", "only vision transformers are looked at"]),
+        ("decoder", ["give the text to read: --files=FOLDER"]),
         ("mine.safetensors", ["does not say which images it is for: give --data=NAME"]),
     ],
 )
@@ -190,3 +191,47 @@ def test_a_mistake_is_one_line_and_exit_code_2(name, parts, data_dir, tmp_path, 
     assert line.startswith("error: ")
     assert all(part in line for part in parts), line
     assert not (tmp_path / "out").exists()
+
+
+WORDS = ["the", "cat", "chases", "a", "mouse", "that", "sees", "owls"]
+
+
+def words(tmp_path, count=6000):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text(" ".join(np.random.default_rng(0).choice(WORDS, count)))
+    return tmp_path / "texts"
+
+
+@pytest.mark.slow
+def test_a_page_of_a_decoder(data_dir, tmp_path, capsys):
+    options = dict(data__length=16, eval_lengths=(16,), eval_batch_size=512, model__encoding="rope + window(64), rope")
+    workdir = save(config_of("decoder", data_dir, **options), tmp_path / "run", (0,))
+    rows = [
+        "no rope, global layers",
+        "positions + 1000",
+        "fastest quarter still",
+        "no window and YaRN, windowed layers",
+    ]
+    texts = [f"--files={words(tmp_path)}", "--num_texts=3", "--length=130"]
+    assert analyse.main([f"--checkpoint={workdir}", f"--out={tmp_path / 'out'}", *texts, "--rows", *rows]) == 0
+    study = read_study(tmp_path / "out").studies["run"]
+    assert set(study.rows) == {"as loaded", *rows}
+    assert study.records[0].each == "text"
+    cost = {
+        row: [study.values(row, "loss")[i] - study.values("as loaded", "loss")[i] for i in range(3)] for row in rows
+    }
+    np.testing.assert_allclose(cost["positions + 1000"], 0, atol=1e-5)
+    assert np.abs(cost["no rope, global layers"]).min() > 1e-4
+    page = (tmp_path / "out" / "README.md").read_text()
+    assert "## What may be changed for free" in page
+    assert "| positions + 1000 |" in page
+    assert {"removal.png", "heads.png", "frequencies.png"} <= {path.name for path in (tmp_path / "out").iterdir()}
+    assert str(tmp_path / "out" / "results.jsonl") in capsys.readouterr().out
+
+
+def test_short_texts_are_refused(data_dir, tmp_path, capsys):
+    options = dict(data__length=16, eval_lengths=(16,), eval_batch_size=512)
+    workdir = save(config_of("decoder", data_dir, **options), tmp_path / "run", (0,))
+    given = [f"--files={words(tmp_path)}", "--length=64"]
+    assert analyse.main([f"--checkpoint={workdir}", f"--out={tmp_path / 'out'}", *given]) == 2
+    assert "texts of 64 tokens are too short for pass keys: take --length=128 or more" in capsys.readouterr().err

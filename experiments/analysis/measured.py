@@ -44,6 +44,8 @@ def write_records(
       machine: device and versions.
     """
     count = len(about.titles)
+    if not rows:
+        return []
     share = seconds / (len(rows) * count)
     same = dict(study=about.study, encoding=about.encoding, run=about.run, base=next(iter(rows)), config_hash=about.run)
     same |= dict(data=about.data, data_digest=about.data_digest, parameters=about.parameters, unit=about.unit)

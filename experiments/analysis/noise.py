@@ -7,45 +7,46 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from posjax.encoding import Array
+
 BLOCK = 32  # weights that share a step of quantisation in Q4_0, Q5_0 and Q8_0
 
 
 def with_noise(params: Any, seed: int = 0) -> Any:
     """Returns parameters with noise of the size of their quantisation: uniform within one step of each block of weights.
 
-    The step is the smallest gap between different weights of a block of 32 along the inputs of a matrix: that of weights
-    dequantised from Q4_0 and Q5_0, and of nearly all blocks from Q8_0. Vectors, which are kept in full, stay.
+    A block is 32 weights along the inputs of a matrix; see `rows_with_noise`. Vectors, which are kept in full, stay.
     """
     rng = np.random.default_rng(seed)
 
-    def noisy(path: Any, leaf: jax.Array) -> jax.Array:
+    def noisy(path: Any, leaf: Array) -> Array:
         names = [str(getattr(key, "key", key)) for key in path]
         if leaf.ndim < 2 or not {"kernel", "embedding"} & set(names):
             return leaf
         x = np.asarray(leaf, np.float32)
         if names[-1] == "embedding":
-            rows = x.reshape(-1, x.shape[-1])
-        elif "out" in names:
-            rows = x.reshape(-1, x.shape[-1]).T
+            made = rows_with_noise(x, rng)
+        elif "out" in names:  # inputs are heads and channels
+            made = rows_with_noise(x.reshape(-1, x.shape[-1]).T, rng).T
         else:
-            rows = x.reshape(x.shape[0], -1).T
-        if rows.shape[1] % BLOCK:
-            return leaf
-        blocks = np.ascontiguousarray(rows).reshape(-1, BLOCK)
-        noise = rng.random(blocks.shape, np.float32) - 0.5
-        changed = (blocks + noise * _steps(blocks)[:, None]).reshape(rows.shape)
-        changed = changed if names[-1] == "embedding" else changed.T
-        return jnp.asarray(changed.reshape(x.shape), leaf.dtype)
+            made = rows_with_noise(x.reshape(x.shape[0], -1).T, rng).T
+        return jnp.asarray(made.reshape(x.shape), leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(noisy, params)
 
 
-def _steps(blocks: Float[np.ndarray, "N W"]) -> Float[np.ndarray, " N"]:
-    """Returns the smallest gap between different weights of each block; 0 where all are equal.
+def rows_with_noise(rows: Float[np.ndarray, "N M"], rng: np.random.Generator) -> Float[np.ndarray, "N M"]:
+    """Returns rows with noise that is uniform within one step of each block of 32 numbers.
 
-    Gaps below 1e-5 of the largest weight are rounding errors of one level.
+    The step is the smallest gap between different numbers of a block: that of weights dequantised from Q4_0 and Q5_0, and of
+    nearly all blocks from Q8_0. Gaps below 1e-5 of the largest number are rounding errors of one level. Rows that are no
+    multiple of a block stay as they are: those formats have none.
     """
+    if rows.shape[1] % BLOCK:
+        return rows
+    blocks = np.ascontiguousarray(rows, np.float32).reshape(-1, BLOCK)
     gaps = np.diff(np.sort(blocks, axis=1), axis=1)
     gaps = np.where(gaps > 1e-5 * np.abs(blocks).max(axis=1, keepdims=True), gaps, np.inf)
-    least = gaps.min(axis=1)
-    return np.where(np.isfinite(least), least, 0.0).astype(np.float32)
+    step = gaps.min(axis=1, keepdims=True)
+    noise = (rng.random(blocks.shape, np.float32) - 0.5) * np.where(np.isfinite(step), step, 0)
+    return (blocks + noise).reshape(rows.shape)

@@ -8,7 +8,7 @@
 A folder holds a command's results: config.json and results.jsonl of a study, or scorecard.json. Its README.md and PNGs are
 replaced; a study of configs/ is shown with its current config. A folder that cannot be shown again is an error of one line,
 exit 2; earlier folders are done. Without a folder, README.md and its figure are written in `results`: the encodings for each
-purpose, and claims of the literature.
+purpose, and claims of the literature; and docs/vit_and_llm.md.
 """
 
 import json
@@ -33,9 +33,11 @@ def main(argv: list[str] | None = None) -> int:
 def _write(directories: list[pathlib.Path], as_html: bool) -> None:
     from experiments.report import overview
     from experiments.report.html import write_html
+    from experiments.report.vit_and_llm import write_page
 
     for directory in directories or [None]:
-        paths = rewrite(directory) if directory else overview.write_overview(pathlib.Path("results"))
+        results = pathlib.Path("results")
+        paths = rewrite(directory) if directory else [*overview.write_overview(results), *write_page(results)]
         print("\n".join(map(str, [*paths, *([write_html(paths[0])] if as_html else [])])))
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from experiments.analysis import embedding, tables
 from experiments.analysis.language.subject import TextModel, Texts
 from experiments.analysis.measured import Rows
-from experiments.analysis.noise import with_noise
+from experiments.analysis.noise import rows_with_noise
 from experiments.analysis.page import Section, write_sections
 from experiments.analysis.vision import plots
 from experiments.records import Record, StudyRecords
@@ -58,9 +58,9 @@ def measure_encoder(subject: TextModel, texts: Texts, words: np.ndarray) -> tupl
             rows[f"positions + {shift}"] = {MOVED: embedding.cosine_distance(before, after)}
             progress.update(len(own))
         caption(progress, "pass keys")
-        for reading, length, rank in embedding.passkey_ranks(
-            subject.model, params, subject.tokenizer, lengths=_LENGTHS, count=len(own)
-        ):
+        readings = embedding.READINGS if tables.learned_tables(params) else ("truncated", "windows")
+        asked = dict(lengths=_LENGTHS, readings=readings, count=len(own))
+        for reading, length, rank in embedding.passkey_ranks(subject.model, params, subject.tokenizer, **asked):
             rows.setdefault(reading, {}).setdefault(FOUND, {})[length] = (rank == 0).astype(float)
             progress.update(len(own) if reading == embedding.READINGS[0] else 0)
     facts, arrays = _table(subject, len(own))
@@ -74,7 +74,7 @@ def _table(subject: TextModel, draws: int) -> tuple[Rows, dict[str, np.ndarray]]
         return {}, {}
     path, table = next(iter(found.items()))
     rng = np.random.default_rng(0)
-    noisy = [table + _noise(table, seed) for seed in range(draws)]
+    noisy = [rows_with_noise(table, rng) for _ in range(draws)]
     walks = [rng.standard_normal(table.shape).cumsum(axis=0) for _ in range(draws)]
     rows = {}
     for row, given in ((TABLE, noisy), (WALK, walks)):
@@ -87,10 +87,6 @@ def _table(subject: TextModel, draws: int) -> tuple[Rows, dict[str, np.ndarray]]
         rows[row][RADIUS] = np.array([tables.helix(each).radius_spread[0] for each in given])
         rows[row][LIKENESS] = np.array([each[len(each) // 2 + 1] for each in likeness])
     return rows, {"table": table, "walk": walks[0]}
-
-
-def _noise(table: np.ndarray, seed: int) -> np.ndarray:
-    return np.asarray(with_noise({"table": {"embedding": table}}, seed)["table"]["embedding"]) - table
 
 
 def write_encoder_page(

@@ -209,7 +209,10 @@ def _stretched(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[st
     scalings["YaRN"] = f"yarn(factor={factor}, original_length={trained})"
     patterns = {"no window, windowed layers": open_layers}
     for name, scaling in scalings.items():
-        opened = removal.changed(open_layers, lambda layer: layer not in subject.pattern, removal.scaled(scaling))
+        change = removal.scaled(scaling)
+        opened = removal.changed(
+            subject.pattern, is_windowed, lambda layer, change=change: change(removal.unwindowed(layer))
+        )
         patterns |= {} if opened is None else {f"no window and {name}, windowed layers": opened}
     for row, pattern in patterns.items():
         if reader.wants(row):

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from experiments.analysis import tables
 from experiments.analysis.measured import Rows
-from experiments.analysis.noise import with_noise
+from experiments.analysis.noise import rows_with_noise
 from experiments.analysis.page import Section
 from experiments.analysis.vision.resizing import (
     DISTINCT_METHODS,
@@ -28,6 +28,18 @@ CLS, MEAN = "cosine of the class token", "cosine of the mean patch"
 BOTH, ROW, COLUMN = "variance in row + column codes", "variance in row codes", "variance in column codes"
 TABLE, SHUFFLED = "the table", "the table with its rows shuffled"
 ALONG, IN_PLACE = "patches shuffled with their positions", "patches shuffled, positions in place"
+
+
+def unmoved(images: Pictures) -> str | None:
+    """The reason that features at other sizes are left out; None if they are measured."""
+    model = images.subject.model
+    if model.norm_after_pooling or model.distillation_token:
+        return "the norm is behind the pooling, or there are two heads"
+    if images.patch != model.patch_size or any(side % images.patch for side in images.size):
+        return "cells of a convolutional stem, or patches that stick out of the images"
+    if min(images.grid) < 2:
+        return "the images have one row or column of patches"
+    return None
 
 
 def measure_moved(images: Pictures) -> tuple[Rows, Rows]:
@@ -60,10 +72,7 @@ def _table(params: Any, draws: int) -> Rows:
         return {}
     table, rng = found[0], np.random.default_rng(0)
     flat = table.reshape(-1, table.shape[-1])
-    noisy = [
-        np.asarray(with_noise({"table": {"embedding": flat}}, seed)["table"]["embedding"]).reshape(table.shape)
-        for seed in range(draws)
-    ]
+    noisy = [rows_with_noise(flat, rng).reshape(table.shape) for _ in range(draws)]
     shuffled = [rng.permutation(flat).reshape(table.shape) for _ in range(draws)]
     rows = {}
     for row, given in ((TABLE, noisy), (SHUFFLED, shuffled)):
@@ -83,6 +92,8 @@ def sections_of(study: StudyRecords) -> Iterator[Section]:
             "precision, and over shuffles."
         )
         yield Section("A grid in the table", text, table=_grid(study, rows, metrics))
+    if not study.rows:
+        return
     sizes = [row for row in study.rows if is_whole(study.values(row, MEAN)) and row not in (ALONG, IN_PLACE)]
     text = (
         "Features of images at other sizes, the table resized by each method, against those at the model's own size: mean "
