@@ -7,6 +7,7 @@ A page that is opened from disk cannot read other files, but it can run scripts:
 import json
 import math
 import pathlib
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ import vl_convert
 from experiments.atlas import breaks, cards, charts, images, landscapes, measured, which
 from experiments.atlas.sources import DOCS
 from experiments.report.families import FAMILIES
+from experiments.report.html import to_html
 from experiments.report.overview import Results
 from posjax.describe.figures import GREY
 from posjax.describe.scorecard.specs import every_name
@@ -74,8 +76,23 @@ def write_site(
         if path.name != "index.html":
             shutil.copyfile(path, out / path.name)
     (out / "vega.js").write_text(vl_convert.javascript_bundle())
+    _write_vit_and_llm(out)
     (out / "index.html").write_text(_page(made))
     return sorted(path for path in out.rglob("*") if path.is_file())
+
+
+def _write_vit_and_llm(out: pathlib.Path) -> None:
+    """Writes docs/vit_and_llm.md as a page of the site, with its pictures; links to other pages of the project are text."""
+    page = (DOCS / "vit_and_llm.md").read_text()
+
+    def copied(match: re.Match) -> str:
+        name = "_".join(pathlib.PurePosixPath(match[2]).parts[-2:])
+        shutil.copyfile(DOCS / match[2], out / name)
+        return f"![{match[1]}]({name})"
+
+    page = re.sub(r"!\[([^]]*)\]\(([^)]+\.png)\)", copied, page)
+    page = re.sub(r"(?<!!)\[([^]]+)\]\([^)]+\.md\)", r"\1", page)
+    (out / "vit_and_llm.html").write_text(to_html(f"[Atlas](index.html)\n\n{page}"))
 
 
 def number_of_parts(compare: Sequence[str] = ()) -> int:
