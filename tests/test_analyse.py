@@ -68,6 +68,7 @@ def test_a_page_of_an_ensemble(data_dir, tmp_path, capsys):
     found = run(workdir, tmp_path / "out")
     files = {path.name for path in (tmp_path / "out").iterdir()}
     pictures = ["similarity", "filters", "attention_distance", "rollout", "position_probe", "robustness", "other_sizes"]
+    pictures.append("attention_by_distance")
     assert files == {"README.md", "numbers.json", "arrays.npz", "results.jsonl", *(f"{name}.png" for name in pictures)}
     shown = capsys.readouterr().out
     assert all(str(tmp_path / "out" / name) in shown for name in files)

@@ -13,11 +13,13 @@ from experiments.analysis.vision import positions
 from experiments.analysis.vision.filters import Components, filter_components
 from experiments.analysis.vision.intermediates import Intermediates, dims_of, intermediates_of, layer_encodings, turning
 from experiments.analysis.vision.probes import position_probe, right_when_shuffled, right_when_translated
+from experiments.analysis.vision.resizing import attention_by_distance
 from experiments.analysis.vision.subject import Pictures
 
 SHARES = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 _FLOATS = 2**26  # most attention weights of a batch
 _PREDICTED = 250  # images per batch
+_PROFILED = 2  # images whose attention by distance is averaged
 _PIXEL_STEPS = 8  # largest number of shifts below a patch
 
 Tick = Callable[[int], Any]
@@ -61,6 +63,7 @@ class Findings(NamedTuple):
     filters: Components
     rollout: np.ndarray  # [N, h, w] of the first seed
     answers: np.ndarray | None  # [N] of the first seed
+    profile: np.ndarray  # [L, H, K] of the first seed: mean attention of a patch to a patch K patches away
     robustness: Robustness | None
 
 
@@ -75,10 +78,10 @@ def measure_all(images: Pictures, look_at: int, show: int, tick: Tick) -> Findin
     """
     hosts, waves = _hosts(images)
     attention = _attention(images, min(look_at, len(images.pixels)), waves, tick)
-    rollout, answers = _rollout(images, show)
+    rollout, answers, profile = _shown(images, show)
     robustness = None if _unmoved(images) else _robustness(images, tick)
     kernel = images.subject.params[0]["patches_to_tokens"]["kernel"]
-    return Findings(attention, hosts, waves, filter_components(kernel), rollout, answers, robustness)
+    return Findings(attention, hosts, waves, filter_components(kernel), rollout, answers, profile, robustness)
 
 
 def work(images: Pictures, look_at: int) -> int:
@@ -159,14 +162,16 @@ def _of_batch(seen: Intermediates, images: Pictures, waves: list[Waves] | None) 
     return np.stack(layers)
 
 
-def _rollout(images: Pictures, show: int) -> tuple[np.ndarray, np.ndarray | None]:
+def _shown(images: Pictures, show: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
+    """Returns the rollout and the answers of the pictured images, and the attention by distance of the first ones."""
     model = images.subject.model
     seen = intermediates_of(model, images.site)(
         images.subject.params[0], images.subject.normalised(images.pixels[:show])
     )
     flow = maps.rollout(seen.weights)
     found = maps.rollout_map(flow, images.site, token=0 if model.pooling.startswith("cls") else None)
-    return found, np.asarray(seen.output).argmax(axis=-1) if model.num_classes else None
+    profiles = [attention_by_distance(layer[:_PROFILED], images.site).weight.mean(axis=0) for layer in seen.weights]
+    return found, np.asarray(seen.output).argmax(axis=-1) if model.num_classes else None, np.stack(profiles)
 
 
 def _robustness(images: Pictures, tick: Tick) -> Robustness:

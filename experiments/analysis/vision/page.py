@@ -85,7 +85,12 @@ def arrays(found: Findings) -> dict[str, np.ndarray]:
     }
     whole = {f"{name}_{i}": x for name, values in by_host.items() for i, x in enumerate(values)}
     whole |= {"use": attention.use, "query_norm": attention.query, "key_norm": attention.key}
-    whole |= {"rollout": found.rollout, "filters": found.filters.filters, "filters_share": found.filters.share}
+    whole |= {
+        "rollout": found.rollout,
+        "attention_by_distance": found.profile,
+        "filters": found.filters.filters,
+        "filters_share": found.filters.share,
+    }
     return {name: np.asarray(x, np.float32) for name, x in whole.items() if x is not None}
 
 
@@ -161,8 +166,12 @@ def _distance(found: Findings, images: Pictures) -> Section:
     if attention.prefix.any():
         shares = attention.prefix.mean(axis=(0, 2))
         text += "Share that goes to them, by layer: " + ", ".join(f"{100 * share:.0f} %" for share in shares) + "."
-    figure = plots.distance_by_depth(attention.distance, attention.uniform)
-    return Section("Attention distance", text, {"attention_distance": figure})
+    text += (
+        " Below: the attention of each head of the first seed to patches so far away, over that of uniform attention."
+    )
+    figures = {"attention_distance": plots.distance_by_depth(attention.distance, attention.uniform)}
+    figures["attention_by_distance"] = plots.attention_by_distance(found.profile, math.prod(images.grid))
+    return Section("Attention distance", text, figures)
 
 
 def _rollout(found: Findings, images: Pictures) -> Section:

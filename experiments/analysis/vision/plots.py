@@ -176,6 +176,22 @@ def distance_by_depth(distances: Float[np.ndarray, "R L H"], uniform: float) -> 
     return figure
 
 
+def attention_by_distance(profile: Float[np.ndarray, "L H K"], patches: int) -> Figure:
+    """Draws each head's attention by distance, in multiples of uniform attention, on a logarithmic scale."""
+    layers, heads, far = profile.shape
+    figure = Figure(figsize=(6.4, 1.4 + 0.055 * layers * heads))
+    axes = figure.add_subplot()
+    ratio = np.log2(np.maximum(profile.reshape(-1, far) * patches, 2.0**-5))
+    drawn = axes.imshow(ratio, aspect="auto", cmap="RdBu_r", vmin=-5, vmax=5)
+    axes.set_yticks(np.arange(layers) * heads + (heads - 1) / 2, range(1, layers + 1))
+    axes.set(ylabel=f"layer ({heads} heads each)", xlabel="distance (patches)")
+    bar = figure.colorbar(drawn, ax=axes, ticks=[-5, 0, 5])
+    bar.ax.set_yticklabels(["1/32", "1", "32"])
+    bar.set_label("attention, times uniform")
+    axes.set_title("attention by distance")
+    return figure
+
+
 def position_by_depth(found: Float[np.ndarray, "R L1 3"], chance: float) -> Figure:
     """The score of a linear probe for positions before and behind every layer: R^2 of row, of column, share of patches."""
     figure = Figure(figsize=(8.4, 3.6))
