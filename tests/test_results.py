@@ -7,14 +7,15 @@ import re
 import pytest
 
 from experiments.records import TUNING, read_records, read_study
-from experiments.report import overview, page
+from experiments.report import overview, page, vit_and_llm
 from experiments.report.overview import read_results
+from experiments.report.studies import studies
 
 REPO = pathlib.Path(__file__).parents[1]
 RESULTS = REPO / "results"
 MEND = "run python -m experiments.report results/NAME, then without a folder, and commit what it writes"
 WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-STUDIES = sorted(path.parent.name for path in RESULTS.glob("*/config.json"))
+STUDIES = [study.name for study in studies() if (RESULTS / study.name).exists()]
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +41,10 @@ def test_the_page_of_a_study_is_current(name, results, tmp_path):
     points = read_records(RESULTS / name / TUNING)
     text = page.make_page(study.config, read_study(RESULTS / name), study.command, points).markdown
     assert (RESULTS / name / page.NAME).read_text() == text, MEND
+
+
+def test_the_page_of_a_vit_and_a_language_model_is_current(results):
+    assert (REPO / vit_and_llm.PAGE).read_text() == vit_and_llm.render(results.folders["real_models"]), MEND
 
 
 @pytest.mark.parametrize("name", [".", *STUDIES])

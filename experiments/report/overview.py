@@ -113,7 +113,7 @@ def write_overview(directory: pathlib.Path) -> list[pathlib.Path]:
 
 def render(results: Results) -> str:
     """Returns the Markdown of the page."""
-    parts = ["# Results", _summary(results), "## Which one?", _answers(results)]
+    parts = ["# Results", "## Which one?", _answers(results)]
     if any(each.question.column for each in results.answers):
         families = "; ".join(f"{family.glyph} {family.about}" for family in FAMILIES.values())
         parts += [f"![Encodings by tasks, as differences to no encoding]({PICTURE})"]
@@ -123,6 +123,7 @@ def render(results: Results) -> str:
         ]
     parts += [
         "## Claims",
+        _summary(results),
         "A claim *holds* if ours lies in the range that it says, and *fails at this size* if ours lies outside, each after "
         "Holm's correction over the claims of its study; else it is *not settled*. The page of each study has the numbers, "
         "its doubts, and what was tried where ours is against the paper.",
@@ -141,7 +142,7 @@ def _summary(results: Results) -> str:
         f"Of {len(results.judged)} claims of papers {verdicts[HOLDS]} hold at this size, {verdicts[FAILS]} fail, "
         f"{verdicts[UNSETTLED]} are not settled and {verdicts[NOT_RUN]} have not been run. Those that hold are "
         f"{held[PUBLISHED]} published ones, {held[REPEAT]} repeats on other data and {held[CONTROL]} controls of our own; "
-        f"behind all of them are {count:,} records and at most {cost:.0f} core-hours of small models on two CPU cores.\n\n"
+        f"behind all of them are {count:,} records and at most {cost:.0f} core-hours on two CPU cores.\n\n"
         "`python -m experiments.report` writes this page from the records, and a test checks that it is current."
     )
 

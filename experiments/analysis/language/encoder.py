@@ -43,7 +43,8 @@ def measure_encoder(subject: TextModel, texts: Texts, words: np.ndarray) -> tupl
     own = [text[len(subject.tokenizer.bos) : -1] for text in texts.tokens]
     ends, params = embedding.special_ends(subject.tokenizer), {"params": subject.params}
     rows: Rows = {}
-    with bar(len(own) * (2 + len(_SHIFTS) + len(_LENGTHS)), "text") as progress:
+    readings = embedding.READINGS if tables.learned_tables(params) else ("truncated", "windows")
+    with bar(len(own) * (2 + len(_SHIFTS) + len(_LENGTHS) * len(readings)), "text") as progress:
         caption(progress, "words moved")
         embed = embedding.text_embedder(subject.model, params, ends)
         far = embedding.moved(embed, own, words, SHARE, tuple(_PLACES.values()))
@@ -58,11 +59,10 @@ def measure_encoder(subject: TextModel, texts: Texts, words: np.ndarray) -> tupl
             rows[f"positions + {shift}"] = {MOVED: embedding.cosine_distance(before, after)}
             progress.update(len(own))
         caption(progress, "pass keys")
-        readings = embedding.READINGS if tables.learned_tables(params) else ("truncated", "windows")
         asked = dict(lengths=_LENGTHS, readings=readings, count=len(own))
         for reading, length, rank in embedding.passkey_ranks(subject.model, params, subject.tokenizer, **asked):
             rows.setdefault(reading, {}).setdefault(FOUND, {})[length] = (rank == 0).astype(float)
-            progress.update(len(own) if reading == embedding.READINGS[0] else 0)
+            progress.update(len(own))
     facts, arrays = _table(subject, len(own))
     return rows, facts, arrays
 
