@@ -4,6 +4,7 @@
     python -m experiments.benchmark attention --lengths=2048,4096 --threads=1 --only="alibi;causal"
     python -m experiments.benchmark attention --only="H=4 n=2048 f: posjax"        # --list shows the names
     python -m experiments.benchmark all --peers_python=../peers/bin/python --out=results/benchmark
+    python -m experiments.benchmark published --checkpoint=gemma-3-270m --threads=1,all --peers_python=../peers/bin/python
 
     python -m experiments.benchmark context --config=configs/decoder.py --memory=24GiB        # how long may the input be?
     python -m experiments.benchmark context --config=configs/decoder.py --lengths=4096,65536 --seconds=60 --window=1024
@@ -62,8 +63,9 @@ SUITES = {
     "newest": suites_of_costs.newest,
     "models": suites_of_costs.models,
     "memory": suites_of_costs.memory,
+    "published": suites_of_costs.published,
 }
-CONTEXT, ACCELERATOR = "context", "accelerator"
+PUBLISHED, CONTEXT, ACCELERATOR = "published", "context", "accelerator"
 OUT = cli.RUNS / "benchmark"
 _CORES = {"1": (1,), "all": (0,), "1,all": (1, 0)}  # numbers of cores, 0 for all
 
@@ -85,8 +87,8 @@ def main(argv: list[str] | None = None) -> int:
         elif args.suite == ACCELERATOR:
             left = _measure_device(args)
         else:
-            for name in SUITES if args.suite == "all" else [args.suite]:
-                _measure(name, SUITES[name], args)
+            for name in [name for name in SUITES if name != PUBLISHED] if args.suite == "all" else [args.suite]:
+                _measure(name, _published(args) if name == PUBLISHED else SUITES[name], args)
         if not args.list:
             _write(args.out, left)
 
@@ -99,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "suite",
         choices=[*SUITES, CONTEXT, ACCELERATOR, "all"],
-        help="what to measure; all: but context and accelerator",
+        help="what to measure; all: but published, context and accelerator",
     )
     add("--quick", action="store_true", help="few sizes and rounds")
     add(
@@ -122,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--cell_seconds", type=float, help="timing of a cell (default: 15, --quick 4, accelerator 2)")
     add("--memory", type=bytes_of, metavar="SIZE", help="most for a program, as 24GiB (default: half of what is free)")
     add("--config", metavar="FILE", help="of context: the config of a language model")
+    add("--checkpoint", type=pathlib.Path, metavar="DIR", help="of published: the folder of a decoder of transformers")
     add(
         "--seconds",
         type=float,
@@ -131,6 +134,19 @@ def _parser() -> argparse.ArgumentParser:
     add("--batch", type=cli.positive, default=1, help="of context: sequences in a call (default: 1)")
     add("--out", type=pathlib.Path, metavar="DIR", help=f"default: {OUT}; of accelerator: {cli.RUNS / ACCELERATOR}")
     return parser
+
+
+def _published(args: argparse.Namespace) -> Callable[..., suites.Suite]:
+    """Returns the maker of the suite for a folder.
+
+    Raises:
+      ValueError: for a missing folder, or one without config.json.
+    """
+    if args.checkpoint is None or not (args.checkpoint / "config.json").exists():
+        raise ValueError(
+            f"--checkpoint={args.checkpoint} is no folder with config.json: give one that transformers reads"
+        )
+    return functools.partial(SUITES[PUBLISHED], folder=str(args.checkpoint.resolve()))
 
 
 def _measure_inputs(config: "ConfigDict", args: argparse.Namespace) -> None:

@@ -113,7 +113,7 @@ class _Reader:
         return struct.unpack("<" + code, self.take(struct.calcsize("<" + code)))[0]
 
     def text(self) -> str:
-        return str(self.take(self.number("Q")), "utf-8")
+        return str(self.take(int.from_bytes(self.take(8), "little")), "utf-8")
 
     def value(self, kind: int) -> Any:
         if kind == _STRING:

@@ -11,6 +11,7 @@ import optax
 import posjax
 from experiments.benchmarks.compiling import compiled_call
 from experiments.benchmarks.contender import Call
+from posjax import pretrained
 from posjax.models import BlockConfig, Decoder, ViT
 
 _VOCABULARY = 256  # bytes
@@ -110,6 +111,23 @@ def llama(case: Mapping[str, Any]) -> Call:
         return model.apply(variables, tokens, site, cache_size=case["length"], method=Decoder.prefill)
 
     return compiled_call(prefill, variables, tokens, site)
+
+
+def published(case: Mapping[str, Any]) -> Call:
+    """A decoder from a folder: reads a prompt of `length` tokens into a cache and chooses the next, or decodes `steps`."""
+    model, variables = pretrained.load(case["folder"])
+    tokens = np.random.default_rng(0).integers(model.vocab_size, size=(case["batch"], case["length"]), dtype=np.int32)
+    if case["mode"] != "prompt":
+        return _decode(case, model, variables, tokens, posjax.sites(case["length"]))
+    site = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(tokens), *leaf.shape)), posjax.sites(case["length"]))
+
+    def prompt(variables, tokens, site):
+        at = jnp.full(len(tokens), case["length"] - 1, jnp.int32)
+        told = dict(cache_size=case["length"] + 64, at=at, method=Decoder.prefill)
+        logits, caches = model.apply(variables, tokens, site, **told)
+        return jnp.argmax(logits, axis=-1), caches
+
+    return compiled_call(prompt, variables, tokens, site)
 
 
 def _decode(case: Mapping[str, Any], model: Decoder, variables, tokens, site) -> Call:

@@ -120,6 +120,7 @@ _KINDS = {
     "train_vit": jax_models.train_vit,
     "decode": jax_models.decode_steps,
     "llama": jax_models.llama,
+    "published": jax_models.published,
     "score": jax_models.score,
     "input": jax_inputs.read_input,
 }

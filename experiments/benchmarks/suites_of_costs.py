@@ -109,6 +109,20 @@ def models(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     return Suite(contenders, cells, goals, {own: f"{own} again"}, _BFLOAT16)
 
 
+def published(quick: bool, lengths: Sequence[int] | None, threads: int, folder: str = "") -> Suite:
+    """A decoder's published weights in float32, beside transformers as called: a prompt, and 64 tokens behind it.
+
+    The prompt is read into a cache and its next token is chosen, without the logits of the others.
+    """
+    own, theirs, case = "posjax", "transformers, as called", {"kind": "published", "folder": folder, "steps": 64}
+    contenders = [Contender(own, "jax", case), Contender(theirs, "torch", case)]
+    more = {"prompt": 0, "64 tokens": case["steps"]}
+    prompts = lengths or ((128,) if quick else (1024,))
+    cells = [{"batch": 1, "mode": mode, "length": n + more[mode]} for mode in more for n in prompts]
+    goals = [Goal(f"{theirs} / {own}", theirs, own, {"prompt": (1.3, None), "64 tokens": (1.0, None)})]
+    return Suite(contenders, cells, goals, {})
+
+
 _BFLOAT16 = (
     "XLA multiplies bfloat16 on CPUs as float32, which it converts both sides to; torch uses the CPU's own instructions "
     "where it has them (AMX, AVX-512 BF16)."

@@ -1,6 +1,8 @@
 """The contenders in torch that are whole models: training steps, transformers' Llama. Imports torch and numpy alone."""
 
 import contextlib
+import copy
+import functools
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -112,6 +114,36 @@ def llama(case: Mapping[str, Any]) -> Call:
     else:
         run = _decoding(forward, tokens, new_cache(), case)
     run()  # compiles
+    return Call(run)
+
+
+def published(case: Mapping[str, Any]) -> Call:
+    """transformers' decoder from a folder, as it is called: reads a prompt and chooses the next token, or decodes."""
+    with transformers_here():
+        from transformers import AutoModelForCausalLM, DynamicCache
+    model = AutoModelForCausalLM.from_pretrained(case["folder"], dtype=torch.float32).eval()
+    shape = (case["batch"], case["length"])
+    tokens = torch.from_numpy(
+        np.random.default_rng(0).integers(model.config.vocab_size, size=shape, dtype=np.int32)
+    ).long()
+    held = case["length"] - (0 if case["mode"] == "prompt" else case["steps"])
+
+    @torch.no_grad()
+    def prompt():
+        cache = DynamicCache(config=model.config)
+        told = dict(past_key_values=cache, use_cache=True, logits_to_keep=1)
+        return model(tokens[:, :held], **told).logits.argmax(-1), cache
+
+    @torch.no_grad()
+    def decode(start):
+        token, cache = tokens[:, -1:], copy.deepcopy(start)
+        for step in range(case["steps"]):
+            position = torch.full((1, 1), held + step)
+            token = model(token, position_ids=position, past_key_values=cache, use_cache=True).logits.argmax(-1)
+        return token
+
+    run = prompt if case["mode"] == "prompt" else functools.partial(decode, prompt()[1])
+    run()
     return Call(run)
 
 

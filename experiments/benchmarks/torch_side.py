@@ -150,4 +150,5 @@ _KINDS = {
     "train_decoder": torch_models.train_decoder,
     "train_vit": torch_models.train_vit,
     "llama": torch_models.llama,
+    "published": torch_models.published,
 }

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
 from posjax.encoding import Encoding, Site
-from posjax.models.transformer import BlockModel, tied_logits
+from posjax.models.transformer import BlockModel, tied_logits, token_at
 
 
 class Decoder(BlockModel):
@@ -59,15 +59,21 @@ class Decoder(BlockModel):
     ) -> Float[jax.Array, "B T V"]:
         return self._run(tokens, site, train=train)[0]
 
-    def prefill(self, tokens: Int32[jax.Array, "B T"], site: Site, *, cache_size: int):
+    def prefill(
+        self, tokens: Int32[jax.Array, "B T"], site: Site, *, cache_size: int, at: Int32[jax.Array, " B"] | None = None
+    ):
         """Returns the logits [B, T, V] of a prompt, and the cache of each layer, with `cache_size` slots.
 
         The cache of a layer with a window remembers no more tokens than a query sees, so it takes a prompt of any length.
 
+        Args:
+          at: the index of one token in each row, whose logits alone are computed, [B, 1, V]; None: all tokens.
+
         Raises:
           ValueError: for a prompt that does not fit.
         """
-        return self._run(tokens, site, cache_size=cache_size)
+        x, caches = self.features(tokens, site, cache_size=cache_size)
+        return self.logits(x if at is None else token_at(x, at)), caches
 
     def extend(self, tokens: Int32[jax.Array, "B T"], site: Site, caches: list[Cache]):
         """Returns the logits [B, T, V] of further tokens, and the caches with these tokens."""

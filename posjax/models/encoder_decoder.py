@@ -6,7 +6,7 @@ from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
 from posjax.encoding import Array, Encoding, Site
-from posjax.models.transformer import BlockModel, tied_logits
+from posjax.models.transformer import BlockModel, tied_logits, token_at
 
 Memory = tuple[Float[jax.Array, "B S M"], Site]
 
@@ -74,9 +74,17 @@ class EncoderDecoder(BlockModel):
         """Returns the memory of a source: the encoder's output [B, S, M] and its site."""
         return self.encoder(self._embedded(source), source_site, train=train)[0], source_site
 
-    def prefill(self, tokens: Int32[Array, "B T"], site: Site, memory: Memory, *, cache_size: int):
-        """Returns the logits of the first tokens, and the cache of each layer, with `cache_size` slots."""
-        return self._decode(tokens, site, memory, cache_size=cache_size)
+    def prefill(
+        self,
+        tokens: Int32[Array, "B T"],
+        site: Site,
+        memory: Memory,
+        *,
+        cache_size: int,
+        at: Int32[Array, " B"] | None = None,
+    ):
+        """Returns the logits of the first tokens, or of the token `at` of each row, and caches as `Decoder.prefill`."""
+        return self._decode(tokens, site, memory, at, cache_size=cache_size)
 
     def extend(self, tokens: Int32[Array, "B T"], site: Site, memory: Memory, caches: list[Cache]):
         """Returns the logits of further tokens, and the caches with these tokens."""
@@ -85,9 +93,9 @@ class EncoderDecoder(BlockModel):
     def _embedded(self, tokens):
         return self.token_embedding(tokens) * self.embedding_scale
 
-    def _decode(self, tokens, site, memory, **options):
+    def _decode(self, tokens, site, memory, at=None, **options):
         x, caches = self.decoder(self._embedded(tokens), site, memory=memory, **options)
-        x = x * self.head_scale
+        x = self.head_scale * (x if at is None else token_at(x, at))
         if not self.tied_embedding:
             return self.head(x), caches
         return tied_logits(self.token_embedding, x), caches

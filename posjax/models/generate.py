@@ -11,6 +11,7 @@ from posjax.encoding import Array, Site
 from posjax.hosting import batch_axis
 from posjax.models.decoder import Decoder
 from posjax.models.encoder_decoder import EncoderDecoder, Memory
+from posjax.models.transformer import token_at
 
 
 class Sampling(NamedTuple):
@@ -104,7 +105,7 @@ def sites_ahead(site: Site, length: int, steps: int) -> tuple[Site, Site]:
             "site.relation of the prompts does not say how generated tokens are related to them: give a site of all "
             f"{length + steps} tokens"
         )
-    ends = jax.tree.map(lambda leaf: _at(leaf, last), prompt)
+    ends = jax.tree.map(lambda leaf: token_at(leaf, last), prompt)
     position, known = ends.position + 1, jnp.array(True)
     if site.position.ndim > 2 and site.position.shape[2] > 1:
         position, known = jax.vmap(_text_goes_on)(prompt, ends)
@@ -135,10 +136,6 @@ def _text_goes_on(site: Site, last: Site) -> tuple[Shaped[jax.Array, "1 A"], Boo
 def _last(site: Site) -> Int32[jax.Array, " B"]:
     """Returns the index of each row's last token; -1 for a row without tokens."""
     return jnp.max(jnp.where(site.segment > 0, jnp.arange(site.segment.shape[1], dtype=jnp.int32), -1), axis=1)
-
-
-def _at(x: Shaped[Array, "B T *C"], index: Int32[jax.Array, " B"]) -> Shaped[jax.Array, "B 1 *C"]:
-    return jnp.take_along_axis(jnp.asarray(x), index.reshape(-1, *[1] * (x.ndim - 1)), axis=1)
 
 
 def truncated(
@@ -182,21 +179,26 @@ def _check(model, steps, temperature, top_k, top_p, stop, key) -> None:
 def _generate(model, variables, tokens, site, ahead, sampling, key, memory):
     steps = ahead.segment.shape[1]
     size, reads = tokens.shape[1] + steps, () if memory is None else (memory,)
-    logits, caches = model.apply(variables, tokens, site, *reads, cache_size=size, method="prefill")
+    logits, caches = model.apply(variables, tokens, site, *reads, cache_size=size, at=_last(site), method="prefill")
 
-    def step(carry, each):
-        (logits, caches, stopped), (index, site) = carry, each
+    def choose(logits, index, stopped):
         token = choose_tokens(logits, jax.random.fold_in(key, index), sampling, stopped)
         finite = jnp.isfinite(logits).all(axis=1) | stopped
         if sampling.stop is not None:
             stopped = stopped | (token == sampling.stop)
-        out, caches = model.apply(variables, token[:, None], site, *reads, caches, method="extend")
-        return (out[:, 0], caches, stopped), (token, finite.all())
+        return token, stopped, finite.all()
 
-    start = (_at(logits, _last(site))[:, 0], caches, jnp.zeros(len(tokens), bool))
-    by_step = jax.tree.map(lambda leaf: jnp.moveaxis(jnp.asarray(leaf), 1, 0)[:, :, None], ahead)
-    _, (continued, finite) = jax.lax.scan(step, start, (jnp.arange(steps, dtype=jnp.int32), by_step))
-    return continued.T, finite
+    def step(carry, each):
+        (token, stopped, caches), (index, site) = carry, each
+        logits, caches = model.apply(variables, token[:, None], site, *reads, caches, method="extend")
+        token, stopped, finite = choose(logits[:, 0], index, stopped)
+        return (token, stopped, caches), (token, finite)
+
+    first, stopped, first_finite = choose(logits[:, 0], jnp.int32(0), jnp.zeros(len(tokens), bool))
+    by_step = jax.tree.map(lambda leaf: jnp.moveaxis(jnp.asarray(leaf), 1, 0)[:-1, :, None], ahead)
+    indices = jnp.arange(1, steps, dtype=jnp.int32)
+    _, (others, finite) = jax.lax.scan(step, (first, stopped, caches), (indices, by_step))
+    return jnp.concatenate([first[None], others]).T, jnp.concatenate([first_finite[None], finite])
 
 
 def choose_tokens(

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+from jaxtyping import Float, Int32, Shaped
 
 from posjax.attention import Cache
 from posjax.attention.blockwise import SAVED
-from posjax.encoding import Dims, Encoding, Needs, Site, sites
+from posjax.encoding import Array, Dims, Encoding, Needs, Site, sites
 from posjax.hosting import Hosted, place
 from posjax.models.block import BLOCK_FIELDS, Block, BlockConfig
 from posjax.models.latent import Latent
@@ -234,6 +234,11 @@ def tied_logits(embedding: nn.Embed, x: Float[jax.Array, "B T M"]) -> Float[jax.
     """Returns the logits of features by the token embedding, in float32."""
     table = jnp.asarray(embedding.embedding, x.dtype)
     return jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32)
+
+
+def token_at(x: Shaped[Array, "B T *C"], index: Int32[jax.Array, " B"]) -> Shaped[jax.Array, "B 1 *C"]:
+    """Returns one token of each row."""
+    return jnp.take_along_axis(jnp.asarray(x), index.reshape(-1, *[1] * (x.ndim - 1)), axis=1)
 
 
 class BlockModel(nn.Module, kw_only=True):

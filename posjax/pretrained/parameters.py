@@ -3,7 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+import flax.linen as nn
 import jax
+
+from posjax.models.block import Block
 
 
 def paths_of(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -18,10 +21,29 @@ def tree_of(like: Any, leaves: Mapping[str, Any]) -> Any:
 
 
 def expected_params(model: Any, channels: int | None = None) -> dict[str, Any]:
-    """Returns the shapes and types of a model's parameters, {"params": tree}; a model of images needs their `channels`."""
+    """Returns the shapes and types of a model's parameters, {"params": tree}; a model of images needs their `channels`.
+
+    Blocks with equal configs have equal parameters, so one of them is traced: a deep model takes seconds otherwise.
+    """
     example = model.example() if channels is None else model.example(channels)
     init = model.with_fields(context=None, implementation="dense").init
-    return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *example))["params"]}
+    traced: dict[Any, Any] = {}
+
+    def once(call, args, kwargs, context):
+        block = context.module
+        if not isinstance(block, Block) or context.method_name != "__call__":
+            return call(*args, **kwargs)
+        kind = block.config, block.causal, block.attention_norm, args[2] is None, kwargs.get("memory") is None
+        if kind not in traced:
+            out = call(*args, **kwargs)
+            traced[kind] = block.variables["params"]
+            return out
+        for name, params in traced[kind].items():
+            block.put_variable("params", name, params)
+        return args[0], None
+
+    with nn.intercept_methods(once):
+        return {"params": jax.eval_shape(lambda: init(jax.random.key(0), *example))["params"]}
 
 
 def checked_paths(model: Any, params: Mapping[str, Any], channels: int | None = None) -> dict[str, Any]:

@@ -50,6 +50,24 @@ def test_truncation_is_the_definition(top_k, top_p):
         assert np.array_equal(kept[np.isfinite(kept)], row[np.isfinite(kept)])
 
 
+def test_a_prompt_has_the_logits_of_one_token_in_each_row():
+    _, model, variables, tokens = decoder()
+    prefill = functools.partial(model.apply, variables, tokens, pj.sites(PROMPT), cache_size=20, method="prefill")
+    at = jnp.array([3, PROMPT - 1], jnp.int32)
+    (all_logits, caches), (logits, same) = prefill(), prefill(at=at)
+    np.testing.assert_allclose(logits[:, 0], all_logits[jnp.arange(ROWS), at], rtol=1e-5, atol=1e-6)
+    jax.tree.map(np.testing.assert_array_equal, caches, same)
+
+
+def test_generation_holds_no_logits_of_the_whole_prompt():
+    model, length = Decoder(4096, block=BlockConfig(width=8, num_heads=2), depth=1), 512
+    tokens = jnp.zeros((1, length), jnp.int32)
+    variables = drawn(model.init, jax.random.key(0), tokens[:, :2], pj.sites(2))
+    run = jax.jit(lambda variables, site: generate(model, variables, tokens, site, steps=2))
+    held = run.lower(variables, pj.sites(length)).compile().memory_analysis().temp_size_in_bytes
+    assert held < length * model.vocab_size * 4 / 2
+
+
 @pytest.mark.slow
 def test_drawn_tokens_come_from_what_is_left():
     run, model, variables, tokens = decoder()

@@ -14,7 +14,8 @@ from goldens.pretrained_weights import google_shapes, google_tensors, made
 
 from posjax import pretrained
 from posjax.models import BlockConfig, ViT
-from posjax.pretrained.entries import Entry, read_entries, write_entries
+from posjax.pretrained.entries import Entry, contiguous, read_entries, write_entries
+from posjax.pretrained.files import WeightsFile
 from posjax.pretrained.parameters import expected_params
 from posjax.pretrained.vision.origin import table_grid
 
@@ -109,6 +110,33 @@ def test_params_of_another_model_are_not_saved(tmp_path):
         pretrained.save(tmp_path / "x.safetensors", model.clone(num_classes=4), of(model))
     with pytest.raises(ValueError, match=r"saved as \.safetensors"):
         pretrained.save(tmp_path / "x.npz", model, of(model))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_parts_of_a_mapped_file_are_read_from_their_place(dtype, tmp_path):
+    arrays = {
+        "first": np.arange(7, dtype=dtype),
+        "matrix": np.arange(60_000).reshape(600, 100).astype(dtype),
+        "number": np.array(3, dtype),
+    }
+    safetensors.numpy.save_file(arrays, tmp_path / "w.safetensors")
+    mapped = WeightsFile.of(tmp_path / "w.safetensors")
+    assert isinstance(mapped["matrix"], np.memmap)
+    for take in (lambda x: x, lambda x: x[500:], lambda x: x.reshape(60, 1000)[7], np.transpose, lambda x: x[:, :9]):
+        np.testing.assert_array_equal(contiguous([take(mapped["matrix"])]), take(arrays["matrix"]))
+    np.testing.assert_array_equal(contiguous([mapped["number"]]), arrays["number"])
+    joined = np.concatenate([mapped["first"], mapped["first"][2:]])  # a memmap too, though of no file
+    np.testing.assert_array_equal(contiguous([joined]), [*arrays["first"], *arrays["first"][2:]])
+
+
+def test_a_mapped_file_that_becomes_shorter_is_refused(tmp_path):
+    path = tmp_path / "w.safetensors"
+    safetensors.numpy.save_file({"w": np.zeros(4096, np.float32)}, path)
+    mapped = WeightsFile.of(path)["w"]
+    with path.open("r+b") as file:
+        file.truncate(8192)
+    with pytest.raises(ValueError, match="was cut off while it was read: fetch it again"):
+        contiguous([mapped])
 
 
 def test_entries_turn_round():

@@ -1,0 +1,30 @@
+"""The parameters that a model expects are those that its `init` makes."""
+
+import jax
+import pytest
+
+from posjax.models import BlockConfig, Decoder, Encoder, EncoderDecoder, ViT
+from posjax.pretrained.parameters import expected_params, paths_of
+
+SMALL = dict(width=8, num_heads=2)
+MODELS = {
+    "a pattern of norms": Decoder(5, block=BlockConfig(qk_norm=("all_heads", False, True), **SMALL), depth=5),
+    "a pattern of encodings": Decoder(
+        5, encoding=("t5", "rope", "cope"), block=BlockConfig(**SMALL), depth=4, injection="every_layer"
+    ),
+    "lape": Decoder(5, encoding=("sinusoidal", "rope"), block=BlockConfig(**SMALL), depth=4, injection="lape"),
+    "no first norm": Encoder(5, block=BlockConfig(**SMALL), depth=3, first_norm=False),
+    "two stacks": EncoderDecoder(5, block=BlockConfig(**SMALL), depth=2, decoder_depth=3),
+    "a ViT": ViT(3, block=BlockConfig(layer_scale=1.0, **SMALL), depth=3, patch_size=4, image_size=(8, 8)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_block_of_each_kind_stands_for_all(name):
+    model = MODELS[name]
+    channels = (3,) if name == "a ViT" else ()
+    made = jax.eval_shape(lambda: model.init(jax.random.key(0), *model.example(*channels)))
+    expected = paths_of(expected_params(model, *channels))
+    assert {path: (x.shape, x.dtype) for path, x in paths_of(made).items()} == {
+        path: (x.shape, x.dtype) for path, x in expected.items()
+    }
