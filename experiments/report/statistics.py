@@ -2,7 +2,8 @@
 
 Intervals and p-values are of Student's t: of the values of one row, of the differences seed by seed where two rows read
 the same weights (paired), and Welch's where they were trained apart. Holm's correction is over a family of tests: all tests
-of a table, or all claims about one study. Seeds are all that varies: the sampling of the test set is left out. Sources:
+of a table, or all claims about one study. Seeds are all that varies: the sampling of the test set is left out. A published
+model has no seeds: there, texts or images take their place, paired where they are the same ones. Sources:
 Student (1908), https://doi.org/10.1093/biomet/6.1.1; Welch (1947), https://doi.org/10.1093/biomet/34.1-2.28; Holm (1979),
 Scandinavian Journal of Statistics 6(2), 65-70.
 """
@@ -147,7 +148,7 @@ class WeightedCell(NamedTuple):
 
     Attributes:
       values: {seed: value}; None if the value is not finite.
-      runs: names of the trained weights; terms of the same runs are paired by seed.
+      runs: names of the trained weights, or of the texts that one model is measured on; terms of the same are paired.
       name: name of the cell for messages.
     """
 
@@ -158,8 +159,12 @@ class WeightedCell(NamedTuple):
 
 
 def term(study: StudyRecords, row: str, metric: str, at: At = None, weight: float = 1.0) -> WeightedCell:
-    """Returns the term of a cell of the study; it has no values if the cell was not measured."""
-    runs = frozenset(record.run for record in study.rows.get(row, ()))
+    """Returns the term of a cell of the study; it has no values if the cell was not measured.
+
+    Numbers of one model on each text or image are paired with others on the same texts or images, whatever the weights.
+    """
+    records = study.rows.get(row, ())
+    runs = frozenset(record.data_digest if record.each else record.run for record in records)
     name = f"{metric} of {row!r}" if at is None else f"{metric} of {row!r} at {at}"
     return WeightedCell(weight, study.values(row, metric, at), runs, name)
 

@@ -129,6 +129,16 @@ def test_the_same_weights_are_pairs_and_others_are_not():
     assert found.p() == pytest.approx(scipy_stats.ttest_rel([1.5, 2.6, 3.4], [1, 2, 3]).pvalue)
 
 
+def test_one_model_on_each_text_is_paired_by_text_whatever_its_weights():
+    """Differences of 0.1 at every text are sure, though texts differ by ten times as much; as seeds they are not."""
+    values = {"plain": [1.0, 2.0, 3.0, 4.0], "tuned": [1.1, 2.1, 3.1, 4.11]}
+    p_values = []
+    for each in ("text", ""):
+        study = made("loss", values, each=each)
+        p_values.append(difference_of(term(study, "tuned", "loss"), term(study, "plain", "loss")).p())
+    assert p_values[0] < 1e-4 < 0.5 < p_values[1]
+
+
 def test_the_difference_of_two_gains_pairs_the_seeds_of_each():
     gains = [(1, "x", (1.5, 2.6, 3.4)), (-1, "x", (1, 2, 3)), (-1, "y", (0.9, 1.2, 1.3)), (1, "y", (1, 1.1, 1.3))]
     found = contrast([WeightedCell(weight, dict(enumerate(values)), run) for weight, run, values in gains])
