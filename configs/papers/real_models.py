@@ -88,6 +88,7 @@ GU = Source("Gu et al.", 2024, "2410.10781")
 XIAO = Source("Xiao et al.", 2023, "2309.17453")
 JIN = Source("Jin et al.", 2025, "2502.01563")
 JONASSON = Source("Jonasson", 2025, "2503.01832")
+GELBERG = Source("Gelberg et al.", 2025, "2512.12167")
 YANG = Source("Yang et al.", 2025, "2501.18795")
 PENG = Source("Peng et al.", 2023, "2309.00071")
 SINHA = Source("Sinha et al.", 2022, "2210.12574")
@@ -280,6 +281,26 @@ CLAIMS = (
         ),
     ),
     Claim(
+        "global-layers-without-rope-tuned",
+        GELBERG,
+        "section 4: below 1 % of pretraining; read for global layers alone by us",
+        "Global layers do without RoPE after a short fine-tune.",
+        (
+            below(
+                _of(f"{GEMMA} tuned without rope in global layers")(LOSS)(OWN) - _of(f"{GEMMA} tuned")(LOSS)(OWN),
+                _FREE,
+                "loss, tuned without RoPE in global layers - tuned with it",
+            ),
+        ),
+        doubt="60 steps of 512 tokens of novels, a millionth of the training, all weights; one fine-tune of each.",
+        tried="The same steps with RoPE in all layers stand beside it.",
+        remains="The papers train for thousands of times as long.",
+        follow_up=(
+            Looked(_of(f"{GEMMA} tuned")(LOSS)(OWN) - _of(GEMMA)(LOSS)(OWN), "tuned with RoPE - as loaded"),
+            Looked(_rise(_of(GEMMA), "no rope, global layers"), "without RoPE there, not tuned - as loaded"),
+        ),
+    ),
+    Claim(
         "yarn-beyond-the-window",
         PENG,
         "figures on Llama 2; read for layers without their window by us",
@@ -336,10 +357,16 @@ CLAIMS = (
         "learned-tables-are-nearly-a-helix",
         WANG,
         "read off GPT-2 by Yedidia (2023), lesswrong.com; no number",
-        "The largest components of a learned table turn with the position at a constant distance from an axis.",
-        _twice(MINILM, lambda t: below(t(RADIUS)("the table"), 0.15, "spread of the radius over its mean")),
-        doubt="Components of any smooth table look like waves; a random walk stands beside it.",
-        follow_up=(Looked(_of(MINILM)(RADIUS)("a random walk"), "a random walk"),),
+        "The largest components of a learned table turn with the position at a constant distance from an axis, more so than "
+        "those of a random walk.",
+        _twice(
+            MINILM,
+            lambda t: below(
+                t(RADIUS)("the table") - t(RADIUS)("a random walk"), name="spread of the radius, table - random walk"
+            ),
+        ),
+        doubt="Components of any smooth table look like waves. The first rows stand apart from the others.",
+        follow_up=(Looked(_of(MINILM)(RADIUS)("the table"), "spread over the mean radius"),),
     ),
     Claim(
         "embeddings-look-at-the-beginning",
