@@ -9,6 +9,7 @@ import numpy as np
 from tqdm import tqdm
 
 LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
+LONGEST = 40  # characters of a caption
 NOTHING_YET = 1e-3  # seconds: tqdm then draws nothing before the first step, so that an early error stands alone
 
 
@@ -21,7 +22,8 @@ def bar(total: int, unit: str, **options) -> tqdm:
 
 
 def caption(progress: tqdm, text: str) -> None:
-    """Sets the caption of a bar; at once on a terminal, with the next line in a log."""
+    """Sets the caption of a bar, shortened to leave room for it; at once on a terminal, with the next line in a log."""
+    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
     progress.set_description(text, refresh=progress.n > 0 and sys.stderr.isatty())
 
 
