@@ -16,8 +16,12 @@ with it is not the model's. The functions are in experiments.analysis. Errors ar
 import argparse
 import pathlib
 import sys
+import time
+from typing import Any
 
 from experiments import cli
+
+_MOVED = 32  # most images that are read at other sizes
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -51,15 +55,13 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _analyse(args: argparse.Namespace, given: list[str]) -> None:
-    from experiments.analysis.language.subject import reads_text
+    from experiments.analysis.language.subject import holds_text_model
 
-    paths = (_analyse_text if reads_text(pathlib.Path(args.checkpoint)) else _analyse_images)(args, given)
+    paths = (_analyse_text if holds_text_model(pathlib.Path(args.checkpoint)) else _analyse_images)(args, given)
     print("\n".join(map(str, paths)))
 
 
 def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Path]:
-    import time
-
     from experiments.analysis.language import encoder, findings, page, subject
     from experiments.analysis.measured import About, write_records
     from experiments.records import RESULTS
@@ -77,16 +79,8 @@ def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Pa
     documents = data.load_documents(name, split, data_dir=args.data_dir, files=args.files, tokenizer=model.tokenizer)
     length = args.length if isinstance(model.model, Decoder) else min(args.length, (model.model.length or 512) // 2)
     texts = subject.draw_texts(documents, args.num_texts, length)
-    machine, parameters = recorded(), subject.count(model.params)
+    machine, parameters = recorded(), subject.num_parameters(model.params)
     about = About(model.name, model.encoding, model.hash, parameters, name, texts.digest, "token", "text", texts.titles)
-    facts = {
-        "encoding": model.encoding,
-        "model": f"{parameters:,} parameters, width {model.model.block.width}, {model.model.depth} layers of "
-        f"{model.model.block.num_heads} heads, trained on {model.trained or 'unknown'} tokens",
-        "weights": f"{model.hash}{', with noise of the size of their quantisation' if args.noise else ''}",
-        "texts": f"{len(texts.titles)} of {length:,} tokens of {name}, {split}, chosen by a hash",
-        "versions": ", ".join(f"{key} {value}" for key, value in machine["versions"].items()),
-    }
     title, command = f"{model.name} and its positions", cli.command_line("analyse", given)
     if isinstance(model.model, Decoder):
         rows, arrays = findings.measure_decoder(model, texts, args.rows)
@@ -98,13 +92,19 @@ def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Pa
         records = write_records(out, rows, about, time.perf_counter() - began, machine)
         records += write_records(out, drawn, about._replace(each="draw of noise"), 0.0, machine)
         write = encoder.write_encoder_page
-    facts["time"] = f"{(time.perf_counter() - began) / 60:.1f} minutes on {machine['device']}"
+    block, kind = model.model.block, "encoder" if write is encoder.write_encoder_page else "decoder"
+    facts = {
+        "encoding": model.encoding,
+        "model": f"{kind} of {parameters:,} parameters, width {block.width}, {model.model.depth} layers of "
+        f"{block.num_heads} heads, trained on {model.trained or 'unknown'} tokens",
+        "weights": f"{model.hash}{', with noise of the size of their quantisation' if args.noise else ''}",
+        "texts": f"{len(texts.titles)} of {length:,} tokens of {name}, {split}, chosen by a hash",
+        **_machine_facts(machine, began),
+    }
     return [out / RESULTS, *write(out, records, arrays, title, facts, command)]
 
 
 def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.Path]:
-    import time
-
     from experiments.analysis.measured import About, write_records
     from experiments.analysis.noise import with_noise
     from experiments.analysis.vision import page
@@ -124,7 +124,7 @@ def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.
     subject = load_vit(checkpoint, data_dir=args.data_dir)
     if args.noise:
         subject = subject._replace(params=[with_noise(params) for params in subject.params])
-    count = min(args.num_looked_into, args.num_images)
+    count = min(args.num_looked_into, args.num_images, _MOVED)
     images = choose_pictures(subject, args.data, args.split, args.data_dir, args.num_images, args.padding, count)
     out = cli.writable(args.out)
     with bar(work(images, args.num_looked_into), "image", unit_scale=True) as progress:
@@ -146,16 +146,7 @@ def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.
     )
     records = write_records(out, rows, about, time.perf_counter() - began, machine)
     records += write_records(out, drawn, about._replace(each="draw of noise"), 0.0, machine)
-    height, width = images.grid
-    facts = {
-        "encoding": f"{subject.encoding}, injection {subject.model.injection}",
-        "model": f"width {subject.model.block.width}, {subject.model.depth} layers of {subject.model.block.num_heads} heads, "
-        f"{height}x{width} patches of {images.patch}x{images.patch} pixels, pooling {subject.model.pooling}, "
-        f"{subject.model.num_registers} registers",
-        "seeds": ", ".join(map(str, subject.seeds)),
-        "images": f"{len(images.pixels)} of {images.about}, the first {args.num_looked_into} looked into",
-        "versions": ", ".join(f"{key} {value}" for key, value in machine["versions"].items()),
-    }
+    facts = _image_facts(images, args.num_looked_into) | _machine_facts(machine, began)
     if left_out := [*left_out, *([f"other sizes: {why}"] if why else [])]:
         facts["left out"] = "; ".join(left_out)
     command = cli.command_line("analyse", given)
@@ -164,6 +155,25 @@ def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.
         *([out / RESULTS] if records else []),
         *page.write_analysis(images, found, records, out, title, facts, command),
     ]
+
+
+def _image_facts(images: Any, looked_into: int) -> dict[str, str]:
+    subject, (height, width) = images.subject, images.grid
+    block = subject.model.block
+    return {
+        "encoding": f"{subject.encoding}, injection {subject.model.injection}",
+        "model": f"width {block.width}, {subject.model.depth} layers of {block.num_heads} heads, {height}x{width} patches of "
+        f"{images.patch}x{images.patch} pixels, pooling {subject.model.pooling}, {subject.model.num_registers} registers",
+        "seeds": ", ".join(map(str, subject.seeds)),
+        "images": f"{len(images.pixels)} of {images.about}, the first {looked_into} looked into",
+    }
+
+
+def _machine_facts(machine: dict[str, Any], began: float) -> dict[str, str]:
+    return {
+        "versions": ", ".join(f"{key} {value}" for key, value in machine["versions"].items()),
+        "time": f"{(time.perf_counter() - began) / 60:.1f} minutes on {machine['device']}",
+    }
 
 
 if __name__ == "__main__":

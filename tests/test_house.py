@@ -189,7 +189,9 @@ def fields(config, prefix=""):
 def test_every_config_loads_and_says_how_to_run_it(path):
     config = load(path)
     assert isinstance(config, ConfigDict)
-    assert f"--config={path.relative_to(REPO)}" in ast.get_docstring(tree_of(path))
+    command = config.page.command.partition(" ")[0] if "command" in config.get("page", {}) else None
+    how = f"python -m experiments.{command} " if command else f"--config={path.relative_to(REPO)}"
+    assert how in ast.get_docstring(tree_of(path))
 
 
 def test_commands_in_the_readme_name_configs_that_exist():

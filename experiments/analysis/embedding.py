@@ -1,7 +1,7 @@
 """Embeddings of texts by a bidirectional encoder: how far words move them by their place, and reading beyond the table.
 
     embed = text_embedder(model, params, special_ends(tokenizer))
-    far = moved(embed, texts, words, share=0.25)               # texts and words as tokens, without special ones
+    far = moved_embeddings(embed, texts, words, share=0.25)               # texts and words as tokens, without special ones
 
 An embedding is the mean of the token vectors of the last layer, special tokens included, scaled to length 1 (Reimers &
 Gurevych 2019, arXiv 1908.10084). Every function returns one number per text, the unit of repetition.
@@ -145,7 +145,7 @@ class Moved(NamedTuple):
     removed: Float[np.ndarray, "P N"]
 
 
-def moved(
+def moved_embeddings(
     embed: Embed, texts: Sequence[np.ndarray], words: np.ndarray, share: float, places: Sequence[float] = PLACES
 ) -> Moved:
     """Measures how far embeddings move when words are inserted, and when words are removed, at some places of the texts.

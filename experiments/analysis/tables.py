@@ -28,7 +28,7 @@ def learned_tables(params: Any) -> dict[str, Float[np.ndarray, "..."]]:
     }
 
 
-class Spectrum(NamedTuple):
+class TableSpectrum(NamedTuple):
     """The share of variance in each principal component, and the numbers of components that hold 90 and 99 % of it."""
 
     share: Float[np.ndarray, " K"]
@@ -36,7 +36,7 @@ class Spectrum(NamedTuple):
     for_99: int
 
 
-def spectrum(table: Float[Array, "*grid M"]) -> Spectrum:
+def spectrum(table: Float[Array, "*grid M"]) -> TableSpectrum:
     """Returns the squared singular values of the table without its mean row, over their sum.
 
     Raises:
@@ -46,7 +46,7 @@ def spectrum(table: Float[Array, "*grid M"]) -> Spectrum:
     share = np.linalg.svd(rows, compute_uv=False) ** 2
     share /= share.sum()
     for_90, for_99 = (int(np.searchsorted(np.cumsum(share), part - 1e-12)) + 1 for part in (0.9, 0.99))
-    return Spectrum(share, for_90, for_99)
+    return TableSpectrum(share, for_90, for_99)
 
 
 def mean_by_offset(values: Float[np.ndarray, "*B N N"], place: Int[np.ndarray, "N A"]) -> Float[np.ndarray, "..."]:

@@ -29,7 +29,7 @@ RADIUS = "spread of the helix's radius"  # of its first pair of components, over
 TABLE, WALK = "the table", "a random walk"
 SHARE = 0.25  # of a text, inserted and removed
 _SHIFTS = (1, 16, 64, 192)
-_LENGTHS = (256, 512, 1024, 2048, 4096)
+LENGTHS = (256, 512, 1024, 2048, 4096)
 _PLACES = {"start": 0.0, "middle": 0.5, "end": 1.0}
 
 
@@ -44,10 +44,10 @@ def measure_encoder(subject: TextModel, texts: Texts, words: np.ndarray) -> tupl
     ends, params = embedding.special_ends(subject.tokenizer), {"params": subject.params}
     rows: Rows = {}
     readings = embedding.READINGS if tables.learned_tables(params) else ("truncated", "windows")
-    with bar(len(own) * (2 + len(_SHIFTS) + len(_LENGTHS) * len(readings)), "text") as progress:
+    with bar(len(own) * (2 + len(_SHIFTS) + len(LENGTHS) * len(readings)), "text") as progress:
         caption(progress, "words moved")
         embed = embedding.text_embedder(subject.model, params, ends)
-        far = embedding.moved(embed, own, words, SHARE, tuple(_PLACES.values()))
+        far = embedding.moved_embeddings(embed, own, words, SHARE, tuple(_PLACES.values()))
         for index, place in enumerate(_PLACES):
             rows[f"words inserted at the {place}"] = {MOVED: far.inserted[index]}
             rows[f"words removed at the {place}"] = {MOVED: far.removed[index]}
@@ -59,7 +59,7 @@ def measure_encoder(subject: TextModel, texts: Texts, words: np.ndarray) -> tupl
             rows[f"positions + {shift}"] = {MOVED: embedding.cosine_distance(before, after)}
             progress.update(len(own))
         caption(progress, "pass keys")
-        asked = dict(lengths=_LENGTHS, readings=readings, count=len(own))
+        asked = dict(lengths=LENGTHS, readings=readings, count=len(own))
         for reading, length, rank in embedding.passkey_ranks(subject.model, params, subject.tokenizer, **asked):
             rows.setdefault(reading, {}).setdefault(FOUND, {})[length] = (rank == 0).astype(float)
             progress.update(len(own))
@@ -151,20 +151,20 @@ def _of_moves(study: StudyRecords) -> Section:
 def _of_pass_keys(study: StudyRecords) -> Section:
     figure = Figure(figsize=(6.4, 3.0))
     axes = figure.add_subplot()
-    rows = [row for row in study.rows if study.values(row, FOUND, _LENGTHS[0])]
+    rows = [row for row in study.rows if study.values(row, FOUND, LENGTHS[0])]
     for index, row in enumerate(rows):
-        found = np.array([mean_interval(list(study.values(row, FOUND, at).values())) for at in _LENGTHS])
+        found = np.array([mean_interval(list(study.values(row, FOUND, at).values())) for at in LENGTHS])
         look = dict(color=HUES[index], marker=MARKERS[index], markersize=4, label=row)
-        axes.errorbar(np.array(_LENGTHS) * 1.015**index, 100 * found[:, 0], yerr=100 * found[:, 1], **look)
+        axes.errorbar(np.array(LENGTHS) * 1.015**index, 100 * found[:, 0], yerr=100 * found[:, 1], **look)
     axes.set(xscale="log", ylabel="pass keys retrieved (%)", xlabel="tokens of a document", ylim=(-4, 104))
-    axes.set_xticks(_LENGTHS, [f"{at:,}" for at in _LENGTHS])
+    axes.set_xticks(LENGTHS, [f"{at:,}" for at in LENGTHS])
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend()
-    cells = [(row, *(_cell(study, row, FOUND, 0, at, 100) for at in _LENGTHS)) for row in rows]
+    cells = [(row, *(_cell(study, row, FOUND, 0, at, 100) for at in LENGTHS)) for row in rows]
     text = (
         "Documents that differ by somebody's pass key at a random depth, each asked for by name: the share whose embedding "
         "is nearest to its question's (Zhu et al. 2024, LongEmbed, arXiv 2404.12096). Beyond the table: truncated; rows "
         "interpolated; positions grouped; rows read again from the first; windows averaged. Means and 95 % intervals."
     )
-    return Section("Beyond the table", text, {"pass_keys": figure}, grid(("read", *map(str, _LENGTHS)), cells))
+    return Section("Beyond the table", text, {"pass_keys": figure}, grid(("read", *map(str, LENGTHS)), cells))

@@ -13,8 +13,8 @@ from tqdm import tqdm
 
 from experiments.analysis.frequencies import Waves, frequency_use, share_of_pairs, waves
 from experiments.analysis.language import heads, massive, removal
-from experiments.analysis.language.heads import Layer
-from experiments.analysis.language.subject import OWN, Reader, TextModel, Texts, repeated_tokens
+from experiments.analysis.language.heads import LayerValues
+from experiments.analysis.language.subject import OWN, TextModel, TextReader, Texts, repeated_tokens
 from experiments.analysis.measured import Metric, Rows
 from experiments.studies.readings import is_windowed
 from experiments.studies.running import bar, caption
@@ -50,7 +50,7 @@ def measure_decoder(subject: TextModel, texts: Texts, only: Collection[str] = ()
     rows: Rows = {OWN: {}}
     arrays: dict[str, np.ndarray] = {}
     with bar(total, "text") as progress:
-        reader = Reader(subject, min(SCORED, length), only, progress.update)
+        reader = TextReader(subject, min(SCORED, length), only, progress.update)
         for plan in plans:
             caption(progress, plan.__name__.strip("_").replace("_", " "))
             for row, metrics in plan(subject, texts, reader, arrays):
@@ -77,7 +77,7 @@ def _waves(subject: TextModel) -> list[Waves | None]:
     return [known[encoding] for encoding, _ in subject.layers]
 
 
-def _heads(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+def _heads(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[str, np.ndarray]) -> Found:
     """Heads and frequencies, by layer (from 1) and over all layers of a kind."""
     length = texts.tokens.shape[1] - 1
     windows = [encoding.mask().memory.last + 1 for encoding, _ in subject.layers]
@@ -121,7 +121,7 @@ def _heads(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, n
     yield OWN, {name: value for name, value in metrics.items() if len(value)}
 
 
-def _of_layer(subject: TextModel, index: int, layer: Layer, turning: Waves | None) -> dict[str, Any]:
+def _of_layer(subject: TextModel, index: int, layer: LayerValues, turning: Waves | None) -> dict[str, Any]:
     """Returns the numbers of one layer of one text, [H] each unless they say else."""
     encoding, params = subject.layers[index]
     found: dict[str, Any] = {name: np.asarray(scores) for name, scores in layer.weights.items()}
@@ -160,10 +160,10 @@ def _kinds(subject: TextModel) -> dict[str, list[int]]:
     return {name: [i for i, layer in enumerate(layers) if scope(layer)] for name, scope in scopes.items()}
 
 
-def _random_copies(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+def _random_copies(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[str, np.ndarray]) -> Found:
     """The best induction head of each layer, on random tokens that stand twice."""
     copies = repeated_tokens(subject, len(texts.tokens), _COPIES)
-    look = heads.look_into(subject.model, lambda layer, weights: heads.induction(weights, _COPIES))
+    look = heads.look_into(subject.model, lambda layer, weights: heads.induction_score(weights, _COPIES))
     site, found = sites(copies.shape[1]), []
     for copy in copies:
         layers = look(subject.params, copy, site)
@@ -172,7 +172,7 @@ def _random_copies(subject: TextModel, texts: Texts, reader: Reader, arrays: dic
     yield OWN, {INDUCTION: dict(enumerate(np.array(found).T, 1))}
 
 
-def _sinks(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+def _sinks(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[str, np.ndarray]) -> Found:
     """Sinks, where the first tokens stand elsewhere, or are others."""
     middle, tokens = heads.SINK_TOKENS // 2, texts.tokens[:, : heads.SINK_TOKENS]
     look = heads.look_into(subject.model, lambda layer, weights: (heads.sink(weights), heads.sink(weights, middle)))
@@ -190,14 +190,14 @@ def _sinks(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, n
             yield row, {"attention on the second BOS": second.mean((1, 2))}
 
 
-def _readings(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+def _readings(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[str, np.ndarray]) -> Found:
     """The loss under the readings of `removal`."""
     for reading in removal.readings(subject.pattern, texts.tokens.shape[1] - 1):
         if reader.wants(reading.label):
             yield reading.label, {LOSS: reader.losses(texts.tokens, reading.encodings)}
 
 
-def _stretched(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+def _stretched(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[str, np.ndarray]) -> Found:
     """The loss without windows, so that layers look further than ever in training, and with frequencies scaled for it."""
     length = texts.tokens.shape[1] - 1
     last = {layer.mask().memory.last + 1 for layer in subject.pattern if is_windowed(layer)}
@@ -219,7 +219,7 @@ def _stretched(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[st
             yield row, {LOSS: reader.losses(texts.tokens, pattern)}
 
 
-def _shifts(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+def _shifts(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[str, np.ndarray]) -> Found:
     """The loss and the hidden states where all tokens are moved, moved away from the first one, or apart."""
     position = np.arange(texts.tokens.shape[1] - 1)
     moved = {f"positions + {shift}": position + shift for shift in _SHIFTS}
@@ -238,7 +238,7 @@ def _shifts(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, 
         yield row, {LOSS: np.array([each.loss.mean() for each in after]), HIDDEN: np.array(change)}
 
 
-def _pairs(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+def _pairs(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[str, np.ndarray]) -> Found:
     """The loss, and the attention of the heads of the token before, where the fastest or slowest pairs do not turn."""
     turning = dict(zip((encoding for encoding, _ in subject.layers), _waves(subject), strict=True))
     if any(each is None or (each.wave.shape[1] > 1 and np.ptp(each.wave, axis=1).any()) for each in turning.values()):
@@ -277,7 +277,7 @@ def _fixed(subject: TextModel, texts: Texts) -> dict[str, tuple]:
     return {row: massive.fixed_pattern(layers, seen, which, rng) for row, which in rows.items()}
 
 
-def _massive(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+def _massive(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[str, np.ndarray]) -> Found:
     """The loss where massive channels of queries and keys, or as many others, are fixed."""
     if any(jax.tree.leaves(params) for _, params in subject.layers):
         return
@@ -286,7 +286,7 @@ def _massive(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str,
             yield row, {LOSS: reader.losses(texts.tokens, pattern)}
 
 
-def _pass_keys(subject: TextModel, texts: Texts, reader: Reader, arrays: dict[str, np.ndarray]) -> Found:
+def _pass_keys(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[str, np.ndarray]) -> Found:
     """Pass keys found, one text each, as loaded, without rope in some layers, and with massive channels fixed."""
     count, length = len(texts.tokens), texts.tokens.shape[1] - 1
     batch = data.retrieval_batch("passkey", length=length, count=count, seed=0, tokenizer=subject.tokenizer)

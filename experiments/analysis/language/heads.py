@@ -18,7 +18,7 @@ from posjax.models import Decoder
 SINK, SINK_TOKENS = 0.3, 64  # threshold and length of Gu et al. (2024)
 
 
-class Layer(NamedTuple):
+class LayerValues(NamedTuple):
     """One layer's values for one text; queries and keys before `rotate`. `weights` are [H, T, T], or their scores."""
 
     weights: Any
@@ -29,8 +29,8 @@ class Layer(NamedTuple):
 
 def look_into(
     model: Any, score: Callable[[int, Array], Any] = lambda layer, weights: weights
-) -> Callable[[Any, Int32[Array, " T"], Site], list[Layer]]:
-    """Returns a compiled function (parameters, tokens, site) -> `Layer` of each layer; attention is dense.
+) -> Callable[[Any, Int32[Array, " T"], Site], list[LayerValues]]:
+    """Returns a compiled function (parameters, tokens, site) -> `LayerValues` of each layer; attention is dense.
 
     Args:
       score: is kept of a layer's weights [H, T, T], which are large; compiled too.
@@ -42,7 +42,7 @@ def look_into(
         _, seen = model.apply({"params": params}, tokens[None], site, method=method, mutable=["intermediates"])
         blocks = [seen["intermediates"]["trunk"][f"block_{layer}"]["attention"] for layer in range(model.depth)]
         values = [[block[name][0][0] for name in ("weights", "queries", "keys", "values")] for block in blocks]
-        return [Layer(score(layer, weights), *rest) for layer, (weights, *rest) in enumerate(values)]
+        return [LayerValues(score(layer, weights), *rest) for layer, (weights, *rest) in enumerate(values)]
 
     return look
 
@@ -61,7 +61,7 @@ def previous(weights: Float[Array, "H T T"]) -> Float[Array, " H"]:
     return jnp.diagonal(weights, offset=-1, axis1=1, axis2=2).mean(axis=1)
 
 
-def induction(weights: Float[Array, "H T T"], length: int) -> Float[Array, " H"]:
+def induction_score(weights: Float[Array, "H T T"], length: int) -> Float[Array, " H"]:
     """Returns each head's mean attention to the token behind the earlier copy, where `length` tokens stand twice.
 
     Olsson et al. (2022), arXiv 2209.11895: a query at i in the second copy and the key at i - length + 1.

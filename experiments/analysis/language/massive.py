@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
-from experiments.analysis.language.heads import Layer
+from experiments.analysis.language.heads import LayerValues
 from posjax.encoding import Array, Encoding, Sum
 
 FACTOR = 5.0  # lambda of the paper: a channel is massive if its norm is this often the mean of its head's channels
@@ -51,7 +51,7 @@ def _fixed(x, constants):
 
 
 def fixed_pattern(
-    layers: Sequence[Encoding], seen: Sequence[Layer], which: str, rng: np.random.Generator
+    layers: Sequence[Encoding], seen: Sequence[LayerValues], which: str, rng: np.random.Generator
 ) -> tuple[Encoding, ...]:
     """Returns the encodings of all layers with channels of queries and keys at their mean over the tokens.
 

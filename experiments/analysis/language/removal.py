@@ -22,7 +22,7 @@ from posjax.spec import parse
 Change = Callable[[Encoding], Encoding | None]
 
 
-class Reading(NamedTuple):
+class Alteration(NamedTuple):
     """A pattern of encodings to read a model under; `change` and `layers` say in words what differs."""
 
     change: str
@@ -136,12 +136,12 @@ def unwindowed(encoding: Encoding) -> Encoding | None:
     return rest[0] if len(rest) == 1 else Sum(rest)
 
 
-def readings(pattern: Sequence[Encoding], length: int) -> Iterator[Reading]:
+def readings(pattern: Sequence[Encoding], length: int) -> Iterator[Alteration]:
     """Yields the readings of a model for texts of a length, first its own, each pattern once.
 
     Windows are narrowed to 1/2 and 1/8 of the length; "sinks" let a window see the first 4 tokens too.
     """
-    yield Reading(OWN, "", None)
+    yield Alteration(OWN, "", None)
     changes: dict[str, Change] = {"no rope": without_rope}
     changes |= {f"p_rope({p})": proportional(p) for p in (0.75, 0.5, 0.25)}
     changes["base x 4"] = rebased(4)
@@ -154,4 +154,4 @@ def readings(pattern: Sequence[Encoding], length: int) -> Iterator[Reading]:
             made = changed(pattern, scope, function)
             if made is not None and made not in seen:
                 seen.add(made)
-                yield Reading(change, name, made)
+                yield Alteration(change, name, made)

@@ -76,14 +76,14 @@ class TextModel(NamedTuple):
         return with_encoding(self.model, self.params, encodings, init)
 
 
-def reads_text(checkpoint: pathlib.Path) -> bool:
+def holds_text_model(checkpoint: pathlib.Path) -> bool:
     """Says whether a checkpoint holds a language model; a path that does not exist may be a hub's name."""
     if is_run(checkpoint):
         return read_run(checkpoint)["config"]["task"] != "classification"
     return pretrained.reads_text(checkpoint)
 
 
-def count(params: Any) -> int:
+def num_parameters(params: Any) -> int:
     """Returns the number of parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
@@ -160,7 +160,7 @@ class Read(NamedTuple):
     hidden: Float[np.ndarray, "T M"]
 
 
-class Reader:
+class TextReader:
     """Reads texts one by one, and scores the last `scored` tokens of each.
 
     Args:

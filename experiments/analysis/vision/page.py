@@ -170,7 +170,7 @@ def _distance(found: Findings, images: Pictures) -> Section:
         " Below: the attention of each head of the first seed to patches so far away, over that of uniform attention."
     )
     figures = {"attention_distance": plots.distance_by_depth(attention.distance, attention.uniform)}
-    figures["attention_by_distance"] = plots.attention_by_distance(found.profile, math.prod(images.grid))
+    figures["attention_by_distance"] = plots.distance_profile(found.profile, math.prod(images.grid))
     return Section("Attention distance", text, figures)
 
 

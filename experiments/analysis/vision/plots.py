@@ -176,7 +176,7 @@ def distance_by_depth(distances: Float[np.ndarray, "R L H"], uniform: float) -> 
     return figure
 
 
-def attention_by_distance(profile: Float[np.ndarray, "L H K"], patches: int) -> Figure:
+def distance_profile(profile: Float[np.ndarray, "L H K"], patches: int) -> Figure:
     """Draws each head's attention by distance, in multiples of uniform attention, on a logarithmic scale."""
     layers, heads, far = profile.shape
     figure = Figure(figsize=(6.4, 1.4 + 0.055 * layers * heads))

@@ -8,7 +8,7 @@ from experiments.analysis.embedding import (
     READINGS,
     cosine_distance,
     lengthened,
-    moved,
+    moved_embeddings,
     passkey_ranks,
     passkey_set,
     retrieval_rank,
@@ -106,7 +106,7 @@ def test_readings_that_cannot_be_are_refused():
 
 def test_a_bag_of_words_moves_equally_wherever_words_stand():
     texts = [np.full(20, i) for i in range(5)]
-    found = moved(bag_of_words, texts, np.arange(100, 103), share=0.25)
+    found = moved_embeddings(bag_of_words, texts, np.arange(100, 103), share=0.25)
     assert found.inserted.shape == found.removed.shape == (3, 5)
     np.testing.assert_allclose(found.inserted, found.inserted[:1].repeat(3, axis=0), atol=1e-12)
     assert found.inserted.min() > 0
@@ -116,7 +116,7 @@ def test_a_bag_of_words_moves_equally_wherever_words_stand():
 
 
 def test_a_reader_of_first_words_moves_at_the_start_alone():
-    found = moved(first_words, TEXTS, np.arange(200, 210), share=0.3)
+    found = moved_embeddings(first_words, TEXTS, np.arange(200, 210), share=0.3)
     assert found.inserted[0].min() > 0
     assert found.removed[0].min() > 0
     assert found.inserted[1:].max() < 1e-12
@@ -127,7 +127,7 @@ def test_a_reader_of_first_words_moves_at_the_start_alone():
 def test_an_encoder_without_positions_moves_equally(encoding, stays):
     model, params = encoder(encoding)
     texts = [text[:8] for text in TEXTS]
-    found = moved(text_embedder(model, params), texts, np.arange(200, 210), share=0.5)
+    found = moved_embeddings(text_embedder(model, params), texts, np.arange(200, 210), share=0.5)
     assert np.allclose(found.inserted, found.inserted[0], atol=1e-5) == stays
 
 
@@ -149,7 +149,7 @@ def test_a_sentence_left_out_is_the_first_the_middle_or_the_last():
 
 def test_changes_out_of_range_are_refused():
     with pytest.raises(ValueError, match="share=1 must lie between 0 and 1"):
-        moved(bag_of_words, TEXTS, np.arange(3), share=1)
+        moved_embeddings(bag_of_words, TEXTS, np.arange(3), share=1)
 
 
 def test_documents_hold_their_own_pass_key_at_any_depth():

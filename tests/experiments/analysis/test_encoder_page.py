@@ -26,7 +26,7 @@ def subject(encoding):
 @pytest.mark.parametrize("encoding", ["learned", "rope"])
 def test_measures_of_an_encoder(encoding, tmp_path, monkeypatch):
     """A table moves with its positions, an encoding of differences does not and has no table."""
-    monkeypatch.setattr(encoder, "_LENGTHS", (256, 768))
+    monkeypatch.setattr(encoder, "LENGTHS", (256, 768))
     own, rng = subject(encoding), np.random.default_rng(0)
     documents = data.Documents("books", ("a",), (rng.integers(0, 256, 3000).astype(np.uint8),))
     texts = draw_texts(documents, 4, 128)

@@ -10,7 +10,7 @@ import posjax as pj
 from experiments.analysis.frequencies import share_of_pairs
 from experiments.analysis.language import heads, massive, removal
 from experiments.analysis.language.heads import look_into
-from experiments.analysis.language.subject import Reader, TextModel, draw_texts, repeated_tokens
+from experiments.analysis.language.subject import TextModel, TextReader, draw_texts, repeated_tokens
 from experiments.analysis.noise import with_noise
 from posjax import data
 from posjax.models import BlockConfig, Decoder
@@ -46,7 +46,7 @@ def test_scores_of_heads_that_look_at_one_place():
     np.testing.assert_allclose(heads.previous(first), 1 / (LENGTH - 1))
     copy = lower(0.0)
     copy[:, range(10, LENGTH), range(1, LENGTH - 9)] = 1  # ten tokens stand twice: i looks at i - 9
-    np.testing.assert_allclose(heads.induction(copy[:, :20, :20], 10), 1)
+    np.testing.assert_allclose(heads.induction_score(copy[:, :20, :20], 10), 1)
     window = lower(0.0)
     window[:, range(LENGTH), np.maximum(np.arange(LENGTH) - 4, 0)] = 1
     np.testing.assert_allclose(heads.oldest(window, 5), 1)
@@ -88,18 +88,18 @@ def test_layers_seen_are_those_of_attention():
 
 def test_the_loss_read_is_the_plain_one():
     own, given = subject(), text()
-    found = Reader(own, 10).read(given)
+    found = TextReader(own, 10).read(given)
     logits = own.model.apply({"params": own.params}, jnp.asarray(given[None, :-1]), pj.sites(LENGTH))[0]
     plain = optax.softmax_cross_entropy_with_integer_labels(logits, given[1:])
     np.testing.assert_allclose(found.loss, plain[-10:], atol=2e-5)
     np.testing.assert_array_equal(found.right, (logits.argmax(-1) == given[1:])[-10:])
-    np.testing.assert_allclose(Reader(own, 10).losses(given[None]), plain[-10:].mean(), atol=2e-5)
+    np.testing.assert_allclose(TextReader(own, 10).losses(given[None]), plain[-10:].mean(), atol=2e-5)
 
 
 def test_a_shift_is_nothing_to_rope_and_something_to_a_table():
     given, away = text(), np.arange(LENGTH) + 30
     for spec, moves in ((PATTERN, False), ("learned", True)):
-        reader = Reader(subject(spec), 10)
+        reader = TextReader(subject(spec), 10)
         before, after = reader.read(given), reader.read(given, position=away)
         assert (np.abs(before.loss - after.loss).max() > 1e-3) == moves
 
@@ -122,7 +122,7 @@ def test_readings_change_the_layers_that_they_name():
 def test_pairs_that_are_still():
     """All pairs still are no encoding, none still are the encoding."""
     own, given = subject(), text()
-    reader = Reader(own, 10)
+    reader = TextReader(own, 10)
     all_still = tuple(removal.stilled(each, tuple(range(16))) for each in own.pattern)
     none_still = tuple(removal.stilled(each, ()) for each in own.pattern)
     bare = removal.changed(own.pattern, lambda layer: True, removal.without_rope)
@@ -137,7 +137,7 @@ def test_massive_channels_are_found_and_fixed():
     norms = massive.channel_norms(query)
     np.testing.assert_allclose(norms[1, 5], np.linalg.norm(query[:, 1, 5]), rtol=1e-6)
     assert np.argwhere(massive.is_massive(norms)).tolist() == [[1, 5]]
-    layer = heads.Layer(None, query, key, value)
+    layer = heads.LayerValues(None, query, key, value)
     encoding = massive.fixed_pattern([pj.parse("rope")], [layer], "massive", rng)[0]
     mean = query[:, 1, 5].astype(np.float64).mean()
     ((head, channel, number),) = encoding.parts[0].query
@@ -155,7 +155,7 @@ def test_a_channel_fixed_at_its_own_value_changes_nothing():
     query = look_into(own.model)(own.params, given[:-1], pj.sites(LENGTH))[0].query
     still = massive.Fixed(query=((0, 3, float(query[-1, 0, 3])),))
     pattern = tuple(pj.encoding.Sum((still, *each.parts)) for each in own.pattern[:1]) + own.pattern[1:]
-    before, after = (Reader(own, 1).read(given, each) for each in (None, pattern))
+    before, after = (TextReader(own, 1).read(given, each) for each in (None, pattern))
     np.testing.assert_allclose(before.hidden[-1], before.hidden[-1], atol=1e-5)
     assert np.abs(before.hidden - after.hidden).max() > 1e-4  # other queries had other values
 
