@@ -145,7 +145,7 @@ CLAIMS = (
         "rope-below-the-band-is-free",
         JONASSON,
         "the paper bounds which frequencies turn too little to be used; as a claim about loss by Oka (2026), openreview "
-        "PR1PPxvG9Q, section on inference without the lowest frequencies",
+        "PR1PPxvG9Q; no number",
         "The slowest quarter of the pairs may stop turning at no cost.",
         _twice(GEMMA, lambda t: within(_rise(t, "slowest quarter still"), _FREE, "rise in loss")),
         doubt=f"{_OF_GEMMA} Texts of 768 tokens.",
@@ -160,7 +160,7 @@ CLAIMS = (
     Claim(
         "band-follows-base-and-length",
         JONASSON,
-        "section 4: features of pairs that do not turn fully in the context; read by us as 0 to 3 octaves above it",
+        "section 4: features of pairs that do not turn fully in the context; read by us as 0 to 3 octaves above it; no number",
         "The most used pair of a head is one that turns almost once in the tokens that its layer sees.",
         (
             *_twice(
@@ -173,7 +173,7 @@ CLAIMS = (
     Claim(
         "sinks-in-real-models",
         GU,
-        "table 1: sinks in every model that was tried, from 14 million parameters on",
+        "section 3: sinks in every model that was tried, from 14 million parameters on; no number",
         "Most heads put more than 0.3 of their attention on the first token.",
         _twice(GEMMA, lambda t: above(t(SINKS)(OWN), 0.5, "heads that are sinks")),
         doubt=_OF_GEMMA,
@@ -181,7 +181,7 @@ CLAIMS = (
     Claim(
         "sink-is-not-position-0",
         GU,
-        "section 4; read as a claim about positions by us",
+        "section 4; read as a claim about positions by us; no number",
         "The sink is not of position 0: it stays when all positions are moved by 1,000.",
         _twice(GEMMA, lambda t: within(t(SINKS)("positions + 1000") - t(SINKS)(OWN), 0.01, "heads that are sinks")),
         doubt="An encoding of differences cannot tell: this holds by construction.",
@@ -202,9 +202,9 @@ CLAIMS = (
         ),
     ),
     Claim(
-        "windows-need-sinks",
+        "windows-need-sinks-in-gemma",
         XIAO,
-        "table 1, Llama 2 13B: perplexity 5158 under a window, 5.40 with 4 sinks",
+        "table 1",
         "A window alone fails, and four first tokens beside it mend that.",
         _twice(
             GEMMA,
@@ -214,6 +214,7 @@ CLAIMS = (
                 "loss under a window of 96 in global layers - with 4 sinks too",
             ),
         ),
+        paper={"perplexity of Llama 2 13B under a window": 5158, "with 4 sinks": 5.40},
         doubt="Global layers alone: windowed ones were trained without the first tokens.",
         follow_up=(
             Looked(
@@ -244,7 +245,7 @@ CLAIMS = (
     Claim(
         "massive-values-find-keys",
         JIN,
-        "table 1: pass keys and other tasks of context fall when massive values are disturbed",
+        "tasks of context fall when massive values are disturbed; no number",
         "Pass keys are lost when massive channels of queries and keys are fixed at their mean, and not with others.",
         _twice(
             GEMMA,
@@ -267,7 +268,7 @@ CLAIMS = (
         "global-layers-without-rope-at-once",
         YANG,
         "the paper trains such layers; SWAN (2504.08719) and DroPE (2512.12167) convert trained ones by further training; "
-        "read as a claim without training by us",
+        "read as a claim without training by us; no number",
         "Global layers can do without RoPE at once.",
         _twice(GEMMA, lambda t: below(_rise(t, "no rope, global layers"), _FREE, "rise in loss")),
         doubt=_OF_GEMMA,
@@ -283,7 +284,7 @@ CLAIMS = (
     Claim(
         "global-layers-without-rope-tuned",
         GELBERG,
-        "section 4: below 1 % of pretraining; read for global layers alone by us",
+        "section 4: below 1 % of pretraining; read for global layers alone by us; no number",
         "Global layers do without RoPE after a short fine-tune.",
         (
             below(
@@ -303,7 +304,7 @@ CLAIMS = (
     Claim(
         "yarn-beyond-the-window",
         PENG,
-        "figures on Llama 2; read for layers without their window by us",
+        "figures on Llama 2; read for layers without their window by us; no number",
         "Where layers look further than in training, YaRN does better than PI and NTK without training.",
         (
             *_twice(GEMMA, lambda t: below(_rise(t, _opened("YaRN"), _opened("PI")), name="YaRN - PI, loss")),
@@ -337,7 +338,7 @@ CLAIMS = (
     Claim(
         "tables-do-not-shift",
         SINHA,
-        "sentences that begin at later positions; figures on GPT-2, OPT and RoBERTa",
+        "sentences that begin at later positions; figures on GPT-2, OPT and RoBERTa; no number",
         "A model with a table reads a text otherwise when all positions are shifted.",
         _twice(MINILM, lambda t: above(t(MOVED)("positions + 64"), 0.01, "cosine distance, positions + 64")),
         doubt="An embedding model, and no loss.",
@@ -345,7 +346,7 @@ CLAIMS = (
     Claim(
         "learned-tables-are-low-rank",
         WANG,
-        "figures on BERT and GPT-2; read as fewer than a tenth of the channels by us",
+        "figures on BERT and GPT-2; read as fewer than a tenth of the channels by us; no number",
         "A learned table lies in few dimensions.",
         _twice(
             MINILM, lambda t: below(t("components for 90 %")("the table"), 38.4, "components for 90 % of the variance")
@@ -371,7 +372,7 @@ CLAIMS = (
     Claim(
         "embeddings-look-at-the-beginning",
         LEE,
-        "up to 12.3 % more of the cosine is lost at the start than at the end",
+        "abstract",
         "Words that are inserted at the start move an embedding further than at the end.",
         _twice(
             MINILM,
@@ -380,6 +381,7 @@ CLAIMS = (
                 name="cosine distance, start - end",
             ),
         ),
+        paper={"most that is lost at the start beyond the end, per cent of the cosine": 12.3},
         doubt="Texts of 256 tokens of novels; where the beginning says most, part of it is content.",
         follow_up=(
             Looked(
@@ -391,7 +393,7 @@ CLAIMS = (
     Claim(
         "tables-can-be-interpolated",
         ZHU,
-        "table 3: interpolated positions ahead of truncation on LongEmbed",
+        "interpolated positions ahead of truncation on LongEmbed; no number",
         "A table with its rows interpolated finds pass keys beyond its end that truncation misses.",
         _twice(
             MINILM,
@@ -433,11 +435,12 @@ CLAIMS = (
     Claim(
         "vits-use-their-positions",
         VIT,
-        "table 8: accuracy 0.61 without positions, 0.64 with; read as a claim about features by us",
+        "table 8; read as a claim about features by us",
         "Features change when the patches of an image are shuffled and their positions stay in place.",
         _twice(
             DINO, lambda t: below(t(CLS)("patches shuffled, positions in place"), 0.95, "cosine of the class token")
         ),
+        paper={"accuracy without positions": 0.614, "with a 1-D table": 0.642},
         doubt="Patches are shuffled too: content and position are not parted.",
         follow_up=(
             Looked(
