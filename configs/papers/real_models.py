@@ -160,7 +160,7 @@ CLAIMS = (
     Claim(
         "band-follows-base-and-length",
         JONASSON,
-        "section 4: features of pairs that do not turn fully in the context; read by us as 0 to 3 octaves above it; no number",
+        "section 4: pairs that do not turn fully in the context; read by us as 0 to 3 octaves above it; no number",
         "The most used pair of a head is one that turns almost once in the tokens that its layer sees.",
         (
             *_twice(

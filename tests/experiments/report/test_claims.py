@@ -30,10 +30,11 @@ from experiments.report.claims import (
 from experiments.report.statistics import estimate
 from experiments.report.studies import studies
 
-RESULTS = pathlib.Path(__file__).parents[3] / "results"
 from experiments.studies.engine import plan
 from experiments.studies.measures import sizes_of
 from experiments.studies.plan import measures_of
+
+RESULTS = pathlib.Path(__file__).parents[3] / "results"
 
 
 def made(values):
