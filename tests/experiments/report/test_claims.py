@@ -29,7 +29,6 @@ from experiments.report.claims import (
 )
 from experiments.report.statistics import estimate
 from experiments.report.studies import studies
-
 from experiments.studies.engine import plan
 from experiments.studies.measures import sizes_of
 from experiments.studies.plan import measures_of
