@@ -43,11 +43,19 @@ def get_config() -> ConfigDict:
     config.studies = ConfigDict()
     config.page = ConfigDict()
     config.page.tables = False  # the pages of the models show the numbers
+    names = {"Gemma 3 270M": GEMMA, "all-MiniLM-L6-v2": MINILM, "DINOv2 ViT-S/14": DINO}
+    pages = {f"{name}: figures and tables": f"{folder}/README.md" for name, folder in names.items()}
+    config.page.links = ConfigDict(pages, allow_dotted_keys=True, sort_keys=False)
     config.page.command = (
         "analyse --checkpoint=gemma-3-270m.gguf --data=books_pd --files=BOOKS --num_texts=20 "
         "--out=results/real_models/gemma-3-270m"
     )
-    config.page.says = ""
+    config.page.says = (
+        "Half of RoPE's pairs in Gemma's global layers may stop turning for 0.001 ± 0.002 nats a token, and all of them not "
+        "for less than 0.25; its windowed layers need nearly all. Its heads sink on the BOS, and on nothing without one. The "
+        "fastest pairs look back, the most used ones turn a quarter of a circle in what a layer sees. Tables of text wind like "
+        "a helix, a ViT's table is rows plus columns, and both can be stretched."
+    )
     config.notes = (
         "Weights are as published, Gemma's dequantised from GGUF (Q4_K_M). The unit of repetition is the text or the image; "
         "20 of each are chosen by a hash. Each claim is asked of the weights as they are and again with noise of the size of "
@@ -161,7 +169,7 @@ CLAIMS = (
         "band-follows-base-and-length",
         JONASSON,
         "section 4: pairs that do not turn fully in the context; read by us as 0 to 3 octaves above it; no number",
-        "The most used pair of a head is one that turns almost once in the tokens that its layer sees.",
+        "The most used pair of a head turns neither fully nor hardly at all in the tokens that its layer sees.",
         (
             *_twice(
                 GEMMA, lambda t: Expectation(t(f"{BAND}, windowed layers")(OWN), 0.0, 3.0, "windowed layers, octaves")

@@ -55,8 +55,8 @@ def make_page(
     """Returns the page of a study, which need not be finished.
 
     Args:
-      config: of the study; `title`, `point`, `notes`, `paper`, `axis`, `curves` and `page` (says, headings, headline) are
-        shown if given.
+      config: of the study; `title`, `point`, `notes`, `paper`, `axis`, `curves` and `page` (says, headings, headline,
+        links; tables=False leaves the tables and figures of studies out) are shown if given.
       records: of all rows. They decide the claims of the study of this name in configs/.
       command: runs the study.
       points: of its tuning.
@@ -72,6 +72,8 @@ def make_page(
     judged = judge_claims(known.claims if known else (), folders)
     says = _page_of(config).get("says") or config.get("point", "")
     parts = [f"# {escape_markdown(config.get('title', 'A study'))}", escape_markdown(says)]
+    if links := _page_of(config).get("links"):
+        parts.append("\n".join(f"- [{escape_markdown(name)}]({path})" for name, path in links.items()))
     if any(each.verdict != NOT_RUN for each in judged):
         parts += ["## What papers claim", "\n".join(_claim(each, folders) for each in judged)]
     all_drawn, all_tables = [], []

@@ -73,7 +73,7 @@ def _of_gemma(records: Records) -> dict[str, str]:
         "opened": rise("no window, windowed layers", 2),
         "yarn": rise("no window and YaRN, windowed layers", 3),
         "no_rope": rise("no rope, all layers", 1),
-        "free": rise("p_rope(0.75), global layers", 4),
+        "free": rise("p_rope(0.5), global layers", 3),
     }
 
 

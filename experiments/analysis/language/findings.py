@@ -38,13 +38,15 @@ def measure_decoder(subject: TextModel, texts: Texts, only: Collection[str] = ()
     """Returns the rows, and the arrays of figures, by name; shows progress, one tick a text.
 
     Args:
-      only: rows to measure beside the model as loaded; () for all.
+      only: rows to measure beside the model as loaded; () for all; the model as loaded alone is read for its loss only.
     """
     if (length := texts.tokens.shape[1] - 1) < LEAST:
         raise ValueError(f"texts of {length} tokens are too short for pass keys: take --length={LEAST} or more")
     plans = [_heads, _random_copies, _sinks, _readings, _stretched, _shifts, _pairs, _massive, _pass_keys]
     if len(subject.tokenizer.bos) != 1:
         plans.remove(_sinks)
+    if [*only] == [OWN]:
+        plans = [_readings]
     readings = [*removal.readings(subject.pattern, length)]
     total = len(texts.tokens) * (len(readings) + 25)
     rows: Rows = {OWN: {}}
