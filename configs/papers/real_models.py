@@ -53,8 +53,8 @@ def get_config() -> ConfigDict:
     config.page.says = (
         "Half of RoPE's pairs in Gemma's global layers may stop turning for 0.001 ± 0.002 nats a token, and all of them not "
         "for less than 0.25; its windowed layers need nearly all. Its heads sink on the BOS, and on nothing without one. The "
-        "fastest pairs look back, the most used ones turn a quarter of a circle in what a layer sees. Tables of text wind like "
-        "a helix, a ViT's table is rows plus columns, and both can be stretched."
+        "fastest pairs look back, the most used ones turn a quarter of a circle in what a layer sees. Tables of text wind "
+        "like a helix, a ViT's table is rows plus columns, and both can be stretched."
     )
     config.notes = (
         "Weights are as published, Gemma's dequantised from GGUF (Q4_K_M). The unit of repetition is the text or the image; "
