@@ -7,6 +7,7 @@ import numpy as np
 
 import posjax as pj
 from goldens.check import Check, line, load
+from posjax.attention import BEFORE_ATTENTION
 
 FILE = "larger_inputs"
 GOLDEN = "jerryxio.ng/posts/nd-rope, transcribed"
@@ -38,8 +39,20 @@ def golden_space():
     return turned(spec, file["golden_x_3d"], site), file["golden_3d"]
 
 
+def shifted():
+    file, encoding = load(FILE), pj.parse("shifted(offset=5, local=2) >> rope()")
+    site = encoding.place(((), ()), pj.sites(14))
+
+    @jax.jit
+    def run(q, k, v):
+        return pj.attend(encoding, ((), ()), q, k, v, site, site, causal=True, consumed=BEFORE_ATTENTION)
+
+    return run(*(file[f"shifted_{name}"] for name in "qkv")), file["shifted_out"]
+
+
 CHECKS = [
     Check("golden_rope", GOLDEN, "4 x 4 patches", golden_image(4, 4)),
     Check("golden_rope", GOLDEN, "3 x 5 patches", golden_image(3, 5)),
     Check("golden_rope", GOLDEN, "three axes", golden_space),
+    Check("shifted", "HKUNLP/STRING, transcribed", "decoding of a row", shifted),
 ]

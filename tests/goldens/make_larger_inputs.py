@@ -5,7 +5,8 @@
 
 in the environment that tests/goldens/make.py describes; the result is larger_inputs.npz. Golden gate RoPE comes in no
 package: it is transcribed from the classes for images and for any number of axes at jerryxio.ng/posts/nd-rope, in float64,
-as in float32 its directions at 20 radians a unit err by 5e-5.
+as in float32 its directions at 20 radians a unit err by 5e-5. HKUNLP/STRING (commit 216cc2f) needs a GPU: transcribed is the
+decoding of string_for_llama.py, which joins two softmaxes by their normalisers, without its factor of 1 + 0.1 ln 2.
 """
 
 import math
@@ -49,8 +50,34 @@ def golden_gate():
     return out | {"golden_x_3d": x, "golden_place_3d": place, "golden_3d": turn(x, place.double(), direction)}
 
 
+def shifted(offset=5, local=2, length=14):
+    """What each token of a row reads as the last one so far."""
+    q, k, v = torch.randn(3, length, HEADS, DIM).float()
+    frequency = 10_000.0 ** -(torch.arange(0, DIM, 2) / DIM)
+
+    def turn(x, place):
+        angle = (place[:, None] * frequency).repeat(1, 2)[:, None]
+        return x * angle.cos() + torch.cat([-x[..., DIM // 2 :], x[..., : DIM // 2]], -1) * angle.sin()
+
+    def part(q, k, v):
+        logits = torch.einsum("hd,shd->hs", q, k) / math.sqrt(DIM)
+        return torch.einsum("hs,shd->hd", logits.softmax(-1), v.double()), logits.logsumexp(-1, keepdim=True)
+
+    place, out = torch.arange(length).double(), []
+    keys = turn(k, place)
+    for token in range(length):
+        far = max(token + 1 - offset, 0)
+        query, here = q[token : token + 1], place[token : token + 1]
+        near, near_sum = part(turn(query, here)[0], keys[far : token + 1], v[far : token + 1])
+        if far:
+            other, other_sum = part(turn(query, here - offset + local)[0], keys[:far], v[:far])
+            near = near * torch.sigmoid(near_sum - other_sum) + other * torch.sigmoid(other_sum - near_sum)
+        out.append(near)
+    return {"shifted_q": q, "shifted_k": k, "shifted_v": v, "shifted_out": torch.stack(out)}
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
-    arrays = {name: value.detach().numpy() for name, value in golden_gate().items()}
+    arrays = {name: value.detach().numpy() for name, value in (golden_gate() | shifted()).items()}
     np.savez_compressed(HERE / "larger_inputs.npz", versions=np.array(VERSIONS), **arrays)
