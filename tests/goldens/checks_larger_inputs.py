@@ -10,6 +10,7 @@ from goldens.check import Check, line, load
 from posjax.attention import BEFORE_ATTENTION
 
 FILE = "larger_inputs"
+PARABOLIC = "DTU-PAS/parabolic-position-encoding"
 GOLDEN = "jerryxio.ng/posts/nd-rope, transcribed"
 
 
@@ -50,9 +51,39 @@ def shifted():
     return run(*(file[f"shifted_{name}"] for name in "qkv")), file["shifted_out"]
 
 
+def parabolas(name, params):
+    """Our axes begin with the rows, theirs with the columns."""
+
+    def arrays():
+        file, encoding, site = load(FILE), pj.parse(name), pj.grid(3, 4)
+        held, x = params(file), file["pape_x"].astype(np.float32)
+        site, q = encoding.observe(held, x, site), np.zeros((12, 3, 12), np.float32)
+        return jax.jit(lambda held: encoding.bias(held, q, site, q, site))(held), file[f"{encoding.spec_name}_logits"]
+
+    return arrays
+
+
+def pape(file):
+    curve = file["pape_ab.weight"].reshape(2, 3, 5, -1)
+    direction = file["pape_position.weight"].reshape(3, 5, 2)[..., ::-1]
+    return {
+        "direction": np.moveaxis(direction, 2, 0).astype(np.float32),
+        "curve": np.moveaxis(curve, 3, 0).astype(np.float32),
+    }
+
+
+def pape_ri(file):
+    return {
+        "scale": file["pape_ri_position_scales"].ravel().astype(np.float32),
+        "curve": file["pape_ri_a.weight"].T.astype(np.float32),
+    }
+
+
 CHECKS = [
     Check("golden_rope", GOLDEN, "4 x 4 patches", golden_image(4, 4)),
     Check("golden_rope", GOLDEN, "3 x 5 patches", golden_image(3, 5)),
     Check("golden_rope", GOLDEN, "three axes", golden_space),
     Check("shifted", "HKUNLP/STRING, transcribed", "decoding of a row", shifted),
+    Check("pape", PARABOLIC, "3 x 4 patches", parabolas("pape(parabolas=5)", pape)),
+    Check("pape_ri", PARABOLIC, "3 x 4 patches", parabolas("pape_ri", pape_ri)),
 ]

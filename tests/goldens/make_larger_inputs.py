@@ -10,7 +10,9 @@ decoding of string_for_llama.py, which joins two softmaxes by their normalisers,
 """
 
 import math
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import torch
@@ -76,8 +78,38 @@ def shifted(offset=5, local=2, length=14):
     return {"shifted_q": q, "shifted_k": k, "shifted_v": v, "shifted_out": torch.stack(out)}
 
 
+def parabolas(clone):
+    """Logits of the authors' modules on 3 x 4 patches, columns first, with queries and keys of 0: biases alone."""
+    sys.path.insert(0, clone)
+    configs = ModuleType("pape.configs")  # names types only, and imports packages for a command line
+    configs.Config = configs.Positional = object
+    sys.modules["pape.configs"] = configs
+    from pape.nn.positions.pape import ParabolicPositionEncoder
+    from pape.nn.positions.pape_ri import ParabolicRotationInvariantPositionEncoder
+
+    width, count = 20, 5
+    sizes = SimpleNamespace(hidden_size=width, num_heads=HEADS, head_size=DIM)
+    config = SimpleNamespace(model=sizes, pape=SimpleNamespace(parabolas=count), num_positions=2)
+    x = torch.randn(1, 12, width).float().double()
+    position = torch.stack([torch.arange(1, 5).repeat(3), torch.arange(1, 4).repeat_interleave(4)], -1)[None].double()
+    out = {"pape_x": x[0]}
+    for name, encoder in (
+        ("pape", ParabolicPositionEncoder(config)),
+        ("pape_ri", ParabolicRotationInvariantPositionEncoder(config)),
+    ):
+        encoder.register_layer_weights()
+        encoder.float().double()  # weights that float32 holds
+        nothing = torch.zeros(1, HEADS, 12, DIM)
+        q, k = encoder.encode_query_key(x, nothing, nothing, position)
+        out[f"{name}_logits"] = (q @ k.mT)[0] * DIM**-0.5
+        out |= {f"{name}_{key}": value for key, value in encoder.state_dict().items()}
+    return out
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
-    arrays = {name: value.detach().numpy() for name, value in (golden_gate() | shifted()).items()}
+    arrays = {
+        name: value.detach().numpy() for name, value in (golden_gate() | shifted() | parabolas(sys.argv[1])).items()
+    }
     np.savez_compressed(HERE / "larger_inputs.npz", versions=np.array(VERSIONS), **arrays)
