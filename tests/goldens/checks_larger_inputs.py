@@ -52,7 +52,7 @@ def shifted():
 
 
 def parabolas(name, params):
-    """Our axes begin with the rows, theirs with the columns."""
+    """Our axes begin with the rows, theirs with the columns; ours have the scale of their logits in them."""
 
     def arrays():
         file, encoding, site = load(FILE), pj.parse(name), pj.grid(3, 4)
@@ -66,15 +66,16 @@ def parabolas(name, params):
 def pape(file):
     curve = file["pape_ab.weight"].reshape(2, 3, 5, -1)
     direction = file["pape_position.weight"].reshape(3, 5, 2)[..., ::-1]
+    curve[1] *= 12**-0.25
     return {
-        "direction": np.moveaxis(direction, 2, 0).astype(np.float32),
+        "direction": 12**-0.25 * np.moveaxis(direction, 2, 0).astype(np.float32),
         "curve": np.moveaxis(curve, 3, 0).astype(np.float32),
     }
 
 
 def pape_ri(file):
     return {
-        "scale": file["pape_ri_position_scales"].ravel().astype(np.float32),
+        "scale": 12**-0.25 * file["pape_ri_position_scales"].ravel().astype(np.float32),
         "curve": file["pape_ri_a.weight"].T.astype(np.float32),
     }
 

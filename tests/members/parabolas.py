@@ -9,7 +9,7 @@ from members.member import Member, Oracle, both, grids
 
 
 class PapeOracle(Oracle):
-    """The authors' places of tokens along each direction, and one parabola after the other."""
+    """The places of both tokens along each direction, and one parabola after the other."""
 
     def observe(self, row):
         curve = np.asarray(self.params["curve"], np.float64)
@@ -24,7 +24,7 @@ class PapeOracle(Oracle):
             direction = np.asarray(self.params["direction"], np.float64)[:, head, r]
             apart = row.position[i] @ direction - row.position[j] @ direction
             total += self.b[i][head, r] * apart - self.a[i][head, r] * apart**2
-        return total / math.sqrt(row.q.shape[-1])
+        return total
 
 
 class PapeRiOracle(Oracle):
@@ -35,7 +35,7 @@ class PapeRiOracle(Oracle):
         if row.position[i] is None or row.position[j] is None:
             return 0.0
         scaled = float(self.params["scale"][head]) * math.dist(row.position[i], row.position[j])
-        return -self.a[i, head] * scaled**2 / math.sqrt(row.q.shape[-1])
+        return -self.a[i, head] * scaled**2
 
 
 MEMBERS = {
