@@ -145,6 +145,12 @@ class Fire(Encoding):
     have to begin at position 0 for the paper's numbers, and a shift changes them. Without a causal mask, keys after the
     query are at distance |q - k|, on which the paper is silent. Zero where a token stands nowhere.
 
+    On a grid the distance is Euclidean, and the normaliser is the query's distance from the first patch, or L: on one row or
+    column of patches that is FIRE on a line. The paper has one axis. openreview mEGr7Fm54B reports that FIRE keeps 63.1 % of
+    its accuracy at 4.57 times the trained resolution (RoPE: 18.9 %), but its abstract, all that was at hand, says neither
+    which distance nor which normaliser. As images have keys after the query, a ratio may be above 1 near the first patch.
+    Give init_L in patches of the trained grid: below 512 of them the default leaves one normaliser for all queries.
+
     Parameters: "layers"; "c", [1], initialised init_c; "L_multiplier", [1], initialised 1; L is init_L times the latter.
 
     Raises:
@@ -158,7 +164,6 @@ class Fire(Encoding):
     )
 
     relative = False
-    dimensions = (1,)
 
     hidden_dim: int = 32
     init_c: float = 0.1
@@ -176,9 +181,12 @@ class Fire(Encoding):
         return {"layers": layers, "c": jnp.full(1, self.init_c, jnp.float32), "L_multiplier": jnp.ones(1, jnp.float32)}
 
     def bias(self, params, q, q_site, k, k_site):
-        query, key = (jnp.asarray(self.coordinates(site), jnp.float32) for site in (q_site, k_site))
+        query, key = (jnp.asarray(self.coordinates(site), jnp.float32).T for site in (q_site, k_site))
         c, threshold = jnp.abs(params["c"]), jnp.abs(self.init_L * params["L_multiplier"])
-        ratio = jnp.log1p(c * length((query - key.T,))) / (jnp.log1p(c * jnp.maximum(query, threshold)) + self.eps)
+        distance = length(tuple(query[:, :, None] - key[:, None]))
+        from_start = length(tuple(jnp.maximum(query, 0)))
+        normaliser = jnp.log1p(c * jnp.maximum(from_start, threshold)) + self.eps
+        ratio = jnp.log1p(c * distance) / normaliser[:, None]
         bias = pairwise(lambda x: _mlp(params["layers"], x, jax.nn.relu), ratio[..., None], self.hidden_dim)
         return jnp.where(related(q_site, k_site), bias, 0.0)
 

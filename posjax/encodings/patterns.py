@@ -98,6 +98,189 @@ class GptOss:
         return ", ".join([*[f"{rope}{within} + learned_sink"] * self.local, f"{rope} + learned_sink"])
 
 
+@register_pattern("gemma4")
+@dataclass(frozen=True)
+class Gemma4:
+    """Gemma 4: `local` layers with a rope within a window, then a global one that rotates a quarter of its pairs, slower.
+
+    transformers' gemma4_text. Its global layers have heads of twice the size and its last layer is global at any depth:
+    both are the model's, not of this pattern.
+
+    Args:
+      window: tokens that a query of a local layer sees, its own among them; None for all.
+      base: of the local layers' rope.
+      global_base, proportion: of the global layers' `p_rope`.
+
+    Raises:
+      ValueError: for fewer than one local layer, or what `p_rope` refuses.
+    """
+
+    window: int | None = 512
+    local: int = 5
+    base: float = 10_000.0
+    global_base: float = 1_000_000.0
+    proportion: float = 0.25
+
+    def __post_init__(self):
+        check_local(self)
+
+    def layers(self) -> str:
+        return ", ".join([*local_layers(self), f"p_rope(base={self.global_base!r}, proportion={self.proportion!r})"])
+
+
+@register_pattern("lfm3")
+@dataclass(frozen=True)
+class Lfm3:
+    """LFM3's layers of attention: a global one that rotates half of its pairs, then a local one within a window.
+
+    transformers' lfm3, in which a short convolution, which needs no position, follows each layer of attention.
+
+    Args:
+      window: tokens that a query of a local layer sees, its own among them; None for all.
+      base: of the local layers' rope.
+      global_base, proportion: of the global layers' `p_rope`.
+
+    Raises:
+      ValueError: for fewer than one local layer, or what `p_rope` refuses.
+    """
+
+    window: int | None = 256
+    local: int = 1
+    base: float = 10_000.0
+    global_base: float = 1_000_000.0
+    proportion: float = 0.5
+
+    def __post_init__(self):
+        check_local(self)
+
+    def layers(self) -> str:
+        return ", ".join([f"p_rope(base={self.global_base!r}, proportion={self.proportion!r})", *local_layers(self)])
+
+
+@register_pattern("laguna")
+@dataclass(frozen=True)
+class Laguna:
+    """Laguna: a global layer that rotates the first half of its channels, then `local` ones with a rope within a window.
+
+    Ropes and window as in transformers' laguna. It leaves the order of layers to each checkpoint, and has global layers
+    alone where layer_types are absent: three local layers to a global one, and the global one first, are chosen here.
+
+    Args:
+      window: tokens that a query of a local layer sees, its own among them; None for all.
+      base: of the local layers' rope.
+      global_base, fraction: of the global layers' rope.
+
+    Raises:
+      ValueError: for fewer than one local layer, or what `rope` refuses.
+    """
+
+    window: int | None = 512
+    local: int = 3
+    base: float = 10_000.0
+    global_base: float = 500_000.0
+    fraction: float = 0.5
+
+    def __post_init__(self):
+        check_local(self)
+
+    def layers(self) -> str:
+        return ", ".join([f"rope(base={self.global_base!r}, fraction={self.fraction!r})", *local_layers(self)])
+
+
+@register_pattern("muse")
+@dataclass(frozen=True)
+class Muse:
+    """Muse Glimmer: `local` layers with a rope within a window, then a global one without encoding, which may stand earlier.
+
+    transformers' muse_glimmer_text, 52 layers. muse_spark_text counts its 62 layers from the last one, which is global:
+    muse(base=500000, first=1). Both normalise queries and keys, and multiply the queries by a constant.
+
+    Args:
+      window: tokens that a query of a local layer sees, its own among them; None for all.
+      base: of the rope.
+      first: how many of the local layers stand before the global one; None for all.
+
+    Raises:
+      ValueError: for fewer than one local layer, or a `first` below 0 or above `local`.
+    """
+
+    window: int | None = 2048
+    local: int = 3
+    base: float = 10_000.0
+    first: int | None = None
+
+    def __post_init__(self):
+        check_local(self)
+        if self.first is not None and not 0 <= self.first <= self.local:
+            raise ValueError(f"muse(first=...) is between 0 and local={self.local}, got {self.first}")
+
+    def layers(self) -> str:
+        layers = local_layers(self)
+        layers.insert(self.local if self.first is None else self.first, "none")
+        return ", ".join(layers)
+
+
+@register_pattern("beam")
+@dataclass(frozen=True)
+class Beam:
+    """Beam 1.0: `local` layers with a rope within a window, then a global one whose queries grow as (1 + (p + 1) / N)^a.
+
+    transformers' beam, 52 layers, the last one global too. The temperature is a constant of its code.
+
+    Args:
+      window: tokens that a query of a local layer sees, its own among them; None for all.
+      base: of the rope.
+      original_length, exponent: N and a, of `power_temperature`.
+
+    Raises:
+      ValueError: for fewer than one local layer, or what `power_temperature` refuses.
+    """
+
+    window: int | None = 512
+    local: int = 5
+    base: float = 10_000.0
+    original_length: int = 2048
+    exponent: float = 0.1
+
+    def __post_init__(self):
+        check_local(self)
+
+    def layers(self) -> str:
+        grown = f"power_temperature(original_length={self.original_length!r}, exponent={self.exponent!r})"
+        return ", ".join([*local_layers(self), grown])
+
+
+@register_pattern("mistral_large4")
+@dataclass(frozen=True)
+class MistralLarge4:
+    """Mistral Large 4: `local` layers with a rope under YaRN, then one without; a learned temperature in each.
+
+    transformers' mistral_large4_text, whose YaRN reads 2048 times the 512 tokens of its first training, without its
+    attention factor. Left out are factors that are learned beside: of the frequencies (`lerope`), 1 at first, and a bias
+    of each head's temperature (`ssmax`). All layers see the keys that an indexer picks by their content.
+
+    Args:
+      local: layers with a rope before the one without; all see alike.
+      base, factor, original_length: of the rope and of its YaRN.
+
+    Raises:
+      ValueError: for fewer than one layer with a rope, or what `yarn` refuses.
+    """
+
+    local: int = 3
+    base: float = 10_000.0
+    factor: float = 2048.0
+    original_length: int = 512
+
+    def __post_init__(self):
+        check_local(self)
+
+    def layers(self) -> str:
+        yarn = f"yarn(factor={self.factor!r}, original_length={self.original_length!r}, attention_factor=1.0)"
+        rope = f"rope(base={self.base!r}, layout='interleaved', scaling={yarn}) + ssmax"
+        return ", ".join([*[rope] * self.local, "ssmax"])
+
+
 def local_layers(pattern) -> list[str]:
     """A rope in a window, for each of the local layers."""
     within = "" if pattern.window is None else f" + window({pattern.window!r})"

@@ -1,6 +1,7 @@
 """Rotary encodings of images and videos: which channels see which axis, and in which coordinates."""
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import jax
 import jax.numpy as jnp
@@ -276,6 +277,8 @@ class GoldenRope(Rotary):
 
     Xiong (2025), "On N-dimensional Rotary Positional Embeddings", jerryxio.ng/posts/nd-rope. Nothing is learned: heads and
     channels share the directions among them, so that any two neighbours are far apart. On one axis there are no directions.
+    On two they are a golden angle apart, as in the author's class for images. On three they are points of a low-discrepancy
+    sequence on the sphere, as in his class for any number of axes, whose directions on two axes are others.
 
     Args:
       min_frequency, max_frequency: radians per patch of the slowest and the fastest channel; those between are geometric,
@@ -298,7 +301,6 @@ class GoldenRope(Rotary):
         r"\omega_c = \omega_{\min}\left(\omega_{\max}/\omega_{\min}\right)^{c/(D/2-1)}",
     )
 
-    dimensions = (1, 2)
     ranges = "min_frequency > 0", "zero_share >= 0"
 
     min_frequency: float = 0.03
@@ -329,11 +331,8 @@ class GoldenRope(Rotary):
         still = round(self.zero_share * channels)
         speed = np.geomspace(self.min_frequency, self.max_frequency, channels - still) if still < channels else []
         speed = np.concatenate([np.zeros(still), speed])
-        direction = np.pi * (np.sqrt(5) - 1) / 2 * np.arange(num_heads * channels).reshape(num_heads, channels)
-        if position.shape[1] == 1:
-            wave = np.broadcast_to(speed, (1, num_heads, channels))
-        else:
-            wave = speed * np.stack([np.sin(direction), np.cos(direction)])
+        direction = spread_directions(position.shape[1], num_heads * channels).reshape(-1, num_heads, channels)
+        wave = speed * direction
         return jnp.where(stands(site)[:, None, None], angles(position, wave), 0.0)
 
 
@@ -416,6 +415,21 @@ class DinoV3(Rotary):
         coordinate = coordinate + drawn(shift, num_axes, self.shift_coords)
         coordinate = coordinate * jnp.exp(drawn(jitter, num_axes, float(np.log(self.jitter_coords))))
         return coordinate * jnp.exp(drawn(rescale, 1, float(np.log(self.rescale_coords))))
+
+
+def spread_directions(num_axes: int, count: int) -> Float[np.ndarray, "A N"]:
+    """Unit vectors, spread evenly; neighbours in the series point far apart."""
+    if num_axes == 1:
+        return np.ones((1, count))
+    if num_axes == 2:
+        angle = np.pi * (np.sqrt(5) - 1) / 2 * np.arange(count)
+        return np.stack([np.sin(angle), np.cos(angle)])
+    ratio = 2.0  # the root of x^(A + 1) = x + 1, which is the golden ratio for A = 1
+    for _ in range(10):  # as often as the author's code: 1e-8 beside the root
+        ratio = (1 + ratio) ** (1 / (num_axes + 1))
+    place = np.arange(1, count + 1) * ratio ** -np.arange(1.0, num_axes + 1)[:, None] % 1
+    normal = np.vectorize(NormalDist().inv_cdf)(place)
+    return normal / np.linalg.norm(normal, axis=0)
 
 
 def _check_known(encoding: Encoding, argument: str, known: list[str]) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import Float, Float32
 from posjax.encoding import Array, Encoding, Needs, Site, stands
 from posjax.encodings.angles import angles, axial, geometric
 from posjax.encodings.rotary import Rotary, rotated, rotated_by_head
-from posjax.encodings.scaling import Scaling
+from posjax.encodings.scaling import Scaling, Spectrum
 from posjax.spec import register
 
 
@@ -79,6 +79,52 @@ class RopeMixed(Rotary):
         angle = self.scaling.angles(position, wave, self.spectrum(*wave.shape[::2]), length)
         angle = jnp.where(stands(site)[:, None, None], angle, 0.0)
         return angle, self.layout, self.scaling.attention(position, length)
+
+
+@register("compass_rope")
+@dataclass(frozen=True)
+class CompassRope(RopeMixed):
+    """RoPE-Mixed in polar form: the magnitude and the direction of each frequency are learned, not its two coordinates.
+
+    Compass-RoPE (ICML 2026, icml.cc/virtual/2026/poster/62023; no code): learned coordinates drift towards the axes, and
+    with them the resolutions at which a model works; directions that begin uniform over [0, 2 pi) and are learned as angles
+    do not. Only the abstract was at hand. So magnitudes and the grid of directions below are chosen here, and the paper's
+    discrete Fourier transform of the angles, for which it gives no formula, is left out.
+
+    Initially, on two axes, pair c of head h has magnitude base^(-2c/D) and direction 4 pi c / D + pi h / H: the pairs of
+    a head are spread over the circle, and the heads at each magnitude over half of it. On one axis there are no directions.
+
+    Args:
+      base, layout, scaling: as in `rope_mixed`.
+
+    Parameters: {"magnitude": [H, D/2]} in radians per patch, on two axes also {"direction": [H, D/2]} in radians, from the
+    columns to the rows. Angles err as in `rope_mixed`. Tokens that stand nowhere are left unrotated.
+
+    Raises:
+      ValueError: for an odd head dim, an unknown layout, or tokens on other axes than the frequencies.
+    """
+
+    formula = (
+        r"q'_{h,c} = q_{h,c}\,e^{i r_{h,c}\left(m_y\sin\phi_{h,c} + m_x\cos\phi_{h,c}\right)},\quad"
+        r" r_{h,c},\ \phi_{h,c}\ \text{learned}",
+    )
+
+    def init(self, key, dims):
+        channels, heads = self._rotary_dim(dims.head_dim) // 2, dims.num_heads
+        magnitude = {"magnitude": jnp.tile(jnp.asarray(geometric(self.base, channels), jnp.float32), (heads, 1))}
+        if num_axes(dims) == 1:
+            return magnitude
+        direction = 2 * np.pi * np.arange(channels) / channels + np.pi * np.arange(heads)[:, None] / heads
+        return magnitude | {"direction": jnp.asarray(direction, jnp.float32)}
+
+    def rotate(self, params, q, q_site, k, k_site):
+        wave = params["magnitude"][None]
+        if "direction" in params:
+            wave = wave * jnp.stack([jnp.sin(params["direction"]), jnp.cos(params["direction"])])
+        return super().rotate({"wave": wave}, q, q_site, k, k_site)
+
+    def spectrum(self, num_axes, channels):
+        return Spectrum(self.base, channels, np.arange(channels))
 
 
 @register("lerope")

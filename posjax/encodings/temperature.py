@@ -91,6 +91,29 @@ class Llama4Temperature(_Temperature):
         return 1.0 + self.attn_scale * jnp.log1p(count // self.floor_scale)
 
 
+@register("power_temperature")
+@dataclass(frozen=True)
+class PowerTemperature(_Temperature):
+    """Beam's temperature: q (1 + (p + 1) / original_length)^exponent, a power of the number of keys up to the query.
+
+    As in transformers' `BeamAttention`, which uses it only in layers without rotary embedding; the docstring of its
+    `compute_attention_scaling` has p in place of p + 1.
+
+    Raises:
+      ValueError: for an original_length below 1, a negative exponent, or positions of several axes.
+    """
+
+    family = "other"
+    formula = (r"q'_m = q_m \left(1 + \frac{m+1}{N}\right)^a",)
+    ranges = "original_length >= 1", "exponent >= 0"
+
+    original_length: int = 2048
+    exponent: float = 0.1
+
+    def factor(self, params, count):
+        return jnp.exp(self.exponent * jnp.log1p(count / self.original_length))
+
+
 @register("ssmax")
 @dataclass(frozen=True)
 class SSMax(_Temperature):

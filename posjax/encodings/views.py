@@ -247,6 +247,41 @@ class ReRope(Views):
         return jnp.abs(offset(q, k)) >= self.window
 
 
+@register("shifted")
+@dataclass(frozen=True)
+class Shifted(Views):
+    """Distances from `offset` on are counted from `local` again, within the trained length: delta - offset + local.
+
+    An et al. (2024), "Why Does the Effective Context Length of LLMs Fall Short?", arXiv 2410.18745, whose STRING ("shifted
+    rotary position embedding") is not the STRING of `cayley_string`. Large distances are rare in training, so far keys are
+    seen at well-trained, smaller ones. HKUNLP/STRING takes offset = 0.33 L, advises 0.25 L to 0.4 L for a trained length L,
+    and local = 128, 256 or 512. A query is moved by the same amount for all far keys, so that they keep their order and the
+    distances between them. Keys after a query are seen where they stand. The factor 1 + 0.1 ln 2 of its Llama code, on
+    rotated queries and on keys, is a temperature, not part of this.
+
+    Raises:
+      ValueError: for an offset below 1, or a local below 0 or above the offset.
+    """
+
+    family = "windows and views"
+    formula = (r"m - n \mapsto \begin{cases} m-n & m-n < S \\ m-n-S+W & \text{else} \end{cases}",)
+    ranges = "offset >= 1", "local >= 0"
+
+    offset: int
+    local: int = 128
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.local > self.offset:
+            raise ValueError(f"shifted(local=...) must be at most offset={self.offset}, got {self.local}")
+
+    def views(self, position):
+        return [(position, position), (position - self.offset + self.local, position)]
+
+    def select(self, q, k):
+        return offset(k, q) >= self.offset
+
+
 @register("dual_chunk")
 @dataclass(frozen=True)
 class DualChunk(Views):

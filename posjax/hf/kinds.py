@@ -60,6 +60,7 @@ _WHOLE = {
         ),
     ),
     "no_rope_layers": several(_SWITCH),
+    "layer_rope_theta": several(AMOUNT),
     "pos_att_type": either(TEXT, several(TEXT)),
 }
 KINDS = {name: maybe(kind) for name, kind in _WHOLE.items()}

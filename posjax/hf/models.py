@@ -16,7 +16,7 @@ from posjax.encodings.bias import T5, Alibi
 from posjax.encodings.disentangled import Deberta
 from posjax.encodings.placement import Interpolate
 from posjax.encodings.tables import Learned
-from posjax.encodings.temperature import LearnedSink, Llama4Temperature, LogN
+from posjax.encodings.temperature import LearnedSink, Llama4Temperature, LogN, PowerTemperature
 
 Config = Mapping[str, Any]
 
@@ -31,12 +31,8 @@ INTERLEAVED = set(_INTERLEAVED.split())
 ROTARY_DIM = {"codegen", "gptj", "minimax_m2"}
 # Models whose code has a way of its own to turn queries and keys, or to leave that out in some layers.
 ALONE = {
-    **dict.fromkeys(
-        ["beam", "cohere_compass_text", "granitemoehybrid", "olmo_hybrid"], "some of its layers do not rotate"
-    ),
-    **dict.fromkeys(
-        ["granite_swa", "granitemoe_swa", "muse_glimmer_text", "muse_spark_text"], "layers rotate as listed"
-    ),
+    **dict.fromkeys(["cohere_compass_text", "granitemoehybrid", "olmo_hybrid"], "some of its layers do not rotate"),
+    **dict.fromkeys(["granite_swa", "granitemoe_swa"], "layers rotate as listed"),
     "ernie4_5_vl_moe_text": "its sections come in another order",
 }
 
@@ -145,6 +141,7 @@ READ_BY = {
     **dict.fromkeys(["global_rope_theta", "local_rope_theta"], ("modernbert",)),
     "local_attention": ("modernbert", "modernbert-decoder"),
     **dict.fromkeys(["no_rope_layers", "no_rope_layer_interval"], ("llama4_text", "smollm3")),
+    "layer_rope_theta": ("muse_glimmer_text", "muse_spark_text"),
     **dict.fromkeys(["attention_chunk_size", "attn_temperature_tuning"], ("llama4_text",)),
     **dict.fromkeys(["use_dynamic_ntk", "use_logn_attn"], ("qwen",)),
     "window_size": ("gpt_neo",),
@@ -282,8 +279,25 @@ def _exaone4(config: Config, layer: int, kind: str) -> bool:
     return config.get("sliding_window", 4096) is None or kind == "sliding_attention"
 
 
+def _muse(config: Config, layer: int) -> str:
+    """The last layer is global, and every fourth one before it."""
+    return _sliding(bool((config["num_hidden_layers"] - 1 - layer) % 4))
+
+
+def _muse_rotates(config: Config, layer: int, kind: str) -> bool:
+    """layer_rope_theta has 0 for a layer that does not rotate; the code reads no more of it."""
+    listed = config.get("layer_rope_theta")
+    if listed and layer >= len(listed):
+        raise ValueError(f"layer_rope_theta are {len(listed)}, and the model has more layers")
+    return bool(listed[layer]) if listed else _muse(config, layer) == "sliding_attention"
+
+
 def _window_4096(config: Config) -> int | None:
     return config.get("sliding_window", 4096)
+
+
+def _window_2048(config: Config) -> int | None:
+    return config.get("sliding_window", 2048)
 
 
 _QWEN = Layers(
@@ -306,6 +320,8 @@ LAYERS: dict[str, Layers] = {
     "gpt_oss": Layers(
         _every(2), more=lambda config, rotates: [LearnedSink()], window=lambda config: config.get("sliding_window", 128)
     ),
+    "beam": Layers(_listed, more=lambda config, rotates: [] if rotates else [PowerTemperature()]),
+    **dict.fromkeys(["muse_glimmer_text", "muse_spark_text"], Layers(_muse, _muse_rotates, window=_window_2048)),
     "qwen": Layers(lambda config, layer: "full_attention", more=_qwen_log_n),
     "gpt_neo": Layers(_gpt_neo, window=lambda config: config.get("window_size", 256)),
     "smollm3": Layers(_smollm3, _has_rope),

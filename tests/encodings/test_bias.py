@@ -199,6 +199,18 @@ def test_fire_is_normalised_by_the_query():
     assert np.abs(out[:, 31, 28] - out[:, 13, 10]).max() > 1e-3  # as far apart, elsewhere
 
 
+def test_fire_on_a_grid():
+    """A row or a column of patches is a line; elsewhere pairs at one ratio of distance to normaliser share a bias."""
+    line = bias("fire(init_L=4)", pj.sites(9))
+    for shape in ((1, 9), (9, 1)):
+        np.testing.assert_allclose(bias("fire(init_L=4)", pj.grid(*shape)), line, atol=1e-6)
+    out = bias("fire(init_L=0.01)", pj.grid(5, 5)).reshape(-1, 5, 5, 5, 5)
+    np.testing.assert_allclose(out[:, 3, 4, 0, 0], out[:, 4, 3, 0, 0], atol=1e-6)  # sqrt(9 + 16) / 5
+    np.testing.assert_allclose(out[:, 3, 4, 0, 0], out[:, 0, 2, 0, 0], atol=1e-5)  # 2 / 2
+    np.testing.assert_allclose(out[:, 3, 4, 0, 0], out[:, 2, 0, 4, 0], atol=1e-5)  # 2 / 2, to a later patch
+    assert np.abs(out[:, 3, 4, 0, 0] - out[:, 3, 4, 3, 0]).max() > 1e-3  # 4 / 5
+
+
 def test_dape_takes_only_what_biases_logits():
     assert pj.parse("dape(encoding=interpolate(factor=2) >> (t5() + alibi()))").relative
     assert not pj.parse("dape(fire())").relative
@@ -246,7 +258,7 @@ SIZES = {
     "a line's network": ("dpb()", dict(), pj.grid(1, 3), "1 position axes, got 2"),
     "a line's MLP": ("swin_v2()", dict(length=3), pj.grid(1, 3), "window of 1 axes, got positions of 2"),
     "more undirected heads than heads": ("lookhere(undirected=5)", dict(), pj.grid(1, 3), "as many heads, got 4"),
-    "an image": ("fire()", dict(), pj.grid(1, 3), r"raster\(width=\.\.\.\) >> fire\(\)"),
+    "an image": ("grape_a()", dict(), pj.grid(1, 3), r"raster\(width=\.\.\.\) >> grape_a\(\)"),
 }
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import posjax as pj
+from posjax.encodings.rotary_grid import spread_directions
 
 D = 12
 X = jax.random.normal(jax.random.key(0), (15, 2, D))
@@ -211,3 +212,14 @@ def test_three_axes_take_a_third_each():
     wave = pj.parse("axial_rope(base=1e4)").wave(3, 6)
     np.testing.assert_allclose(wave, np.kron(np.eye(3), [1, 0.01]))
     assert jnp.isfinite(turned("dinov3()", site=film)).all()
+
+
+# Golden gate RoPE
+
+
+def test_golden_directions_are_spread_evenly():
+    """Their mean outer product is that of uniform directions: 1/A on the diagonal, nothing beside it."""
+    for num_axes in (2, 3):
+        directions = spread_directions(num_axes, 600)
+        np.testing.assert_allclose(np.linalg.norm(directions, axis=0), 1)
+        np.testing.assert_allclose(directions @ directions.T / 600, np.eye(num_axes) / num_axes, atol=0.01)

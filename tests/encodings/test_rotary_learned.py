@@ -88,11 +88,40 @@ def test_mixed_frequencies_are_exact_far_out():
     np.testing.assert_allclose(far, near, atol=1e-5)
 
 
-@pytest.mark.parametrize("spec", ["rope_mixed()", "liere()"])
+@pytest.mark.parametrize("spec", ["rope_mixed()", "compass_rope()", "liere()"])
 def test_parameters_of_other_axes_are_refused(spec):
     encoding, params = made(spec)
     with pytest.raises(ValueError, match=r"initialised for positions of 1 axes, got 2: give Dims\(grid=...\)"):
         logits(encoding, params, pj.grid(2, 5))
+
+
+# Compass-RoPE
+
+
+def test_compass_directions_are_uniform_at_first():
+    """Around each head, and modulo a half turn over the heads at each magnitude; rope_mixed has two to a head."""
+    _, params = made("compass_rope()", ON_GRID)
+    turns = np.exp(1j * np.asarray(params["direction"]))
+    np.testing.assert_allclose(turns.sum(axis=1), 0, atol=1e-6)
+    np.testing.assert_allclose((turns**2).sum(axis=0), 0, atol=1e-6)
+    np.testing.assert_allclose(params["magnitude"], np.tile(10 ** (-np.arange(4) / 4), (H, 1)), rtol=1e-6)
+
+
+def test_compass_is_mixed_of_the_same_frequencies():
+    encoding, params = made("compass_rope()", ON_GRID)
+    wave = params["magnitude"] * jnp.stack([jnp.sin(params["direction"]), jnp.cos(params["direction"])])
+    theirs = logits(pj.parse("rope_mixed()"), {"wave": wave}, pj.grid(2, 5))
+    np.testing.assert_allclose(logits(encoding, params, pj.grid(2, 5)), theirs, atol=1e-5)
+
+
+def test_a_longer_compass_needle_turns_faster_along_its_direction():
+    """One pair of channels of magnitude 0.5 towards the rows: a step down turns by 0.5, a step aside by nothing."""
+    encoding, params = pj.parse("compass_rope()"), {"magnitude": jnp.full((1, 1), 0.5)}
+    params |= {"direction": jnp.full((1, 1), np.pi / 2)}
+    x = jnp.float32([[[1.0, 0.0]]])
+    for position, turn in (((1, 0), 0.5), ((0, 1), 0.0)):
+        turned = encoding.rotate(params, x, one_at(*position), x, one_at(*position))[0]
+        np.testing.assert_allclose(turned[0, 0], [np.cos(turn), np.sin(turn)], atol=1e-6)
 
 
 # PoPE

@@ -33,6 +33,8 @@ STARTS = {
     "laplacian": (LINE, {"kernel": UNIFORM * 8**-0.5}),
     "learned(stddev=0.3)": (ON_GRID, {"rows": 0.3}),
     "learned_factorized(stddev=0.3)": (ON_GRID, {"row": 0.3, "column": 0.3, "prefix": 0.3}),
+    "pape": (ON_GRID, {"direction": UNIFORM * 2**-0.5 * HEAD_DIM**-0.25}),
+    "pape_ri": (LINE, {"curve": UNIFORM * WIDTH**-0.5}),
     "path(stddev=0.3)": (LINE, {"down": 0.3, "up": 0.3, "taps": 0.3, "kernel": 0.3}),
     "peg": (LINE, {"kernel": (2 / 3) ** 0.5}),
     "peg(kernel_size=5)": (ON_GRID, {"kernel": (2 / 25) ** 0.5}),

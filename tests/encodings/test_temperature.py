@@ -79,3 +79,10 @@ def test_biases_are_not_scaled(spec):
 def test_arguments_that_cannot_be(spec, message):
     with pytest.raises(ValueError, match=message):
         pj.parse(spec)
+
+
+def test_beam_counts_the_query_itself():
+    """As transformers' code, not its docstring: at position 0 there is one key, so queries grow from the first one on."""
+    x, site = jnp.ones((3, 1, 2)), pj.sites(3)
+    q, _ = pj.parse("power_temperature()").rotate((), x, site, x, site)
+    np.testing.assert_allclose(q[:, 0, 0], (1 + np.arange(1, 4) / 2048) ** 0.1, rtol=1e-6)

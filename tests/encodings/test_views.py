@@ -79,6 +79,26 @@ def test_rerope_does_not_scale_queries():
     np.testing.assert_allclose(viewed, weights, atol=2e-6)
 
 
+def test_shifted():
+    """S = 5 and W = 2: the key 5 back is seen 2 back, once; from there distances count on."""
+    last = distances("shifted(offset=5, local=2)", 10)[9]
+    np.testing.assert_array_equal(last, [6, 5, 4, 3, 2, 4, 3, 2, 1, 0])
+    first = distances("shifted(offset=5, local=2)", 10)[0]
+    np.testing.assert_array_equal(first, -np.arange(10))
+
+
+def test_shifted_never_meets_the_largest_distances():
+    """The offset is how many distances are dropped, less those that `local` gives back."""
+    seen = distances("shifted(offset=20, local=4)", 60)
+    assert np.tril(seen).max() == 59 - 20 + 4
+    np.testing.assert_array_equal(seen[30:50, 0:20], distances("shifted(offset=20, local=4)", 60, start=7)[30:50, 0:20])
+
+
+def test_shifted_does_not_go_beyond_its_offset():
+    with pytest.raises(ValueError, match="at most offset=5, got 6"):
+        pj.parse("shifted(offset=5, local=6)")
+
+
 def test_dual_chunk():
     """The paper's figure 2, s = 6, w = 4: queries of a chunk see the one before from 6, 7, 8, 9, 9, 9, others from 9."""
     seen = distances("dual_chunk(chunk=6, local=4)", 18)

@@ -81,8 +81,8 @@ class FireOracle(Oracle):
     def bias(self, head, num_heads, p_query, p_key):
         c = abs(float(self.params["c"][0]))
         threshold = abs(self.e.init_L * float(self.params["L_multiplier"][0]))
-        i, j = p_query[0], p_key[0]
-        x = math.log(c * abs(i - j) + 1) / (math.log(c * max(threshold, i) + 1) + self.e.eps)
+        far = math.hypot(*(max(0.0, x) for x in p_query))
+        x = math.log(c * math.dist(p_query, p_key) + 1) / (math.log(c * max(threshold, far) + 1) + self.e.eps)
         first, second = self.params["layers"]
         return layer(second, np.maximum(layer(first, np.array([x])), 0))[head]
 
@@ -155,7 +155,7 @@ MEMBERS = {
         {"hidden_dim": HIDDEN, "log_distance": st.booleans()},
     ),
     "fire": Member(
-        lines("fire(hidden_dim=6, init_c=0.5, init_L=4)"),
+        both("fire(hidden_dim=6, init_c=0.5, init_L=4)") + grids("fire(hidden_dim=5, init_L=1)"),
         FireOracle,
         {
             "hidden_dim": HIDDEN,
@@ -163,7 +163,6 @@ MEMBERS = {
             "init_L": st.floats(1, 1e6),
             "eps": st.floats(1e-12, 1e-2),
         },
-        vit="raster(width=3) >> fire(hidden_dim=6, init_c=0.5, init_L=4)",
     ),
     "lookhere": Member(
         grids("lookhere()", "lookhere(fov=180, slope=0.5)", "lookhere(fov=45, undirected=0)"),

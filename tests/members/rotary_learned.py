@@ -36,6 +36,25 @@ class MixedOracle(Oracle):
         return out
 
 
+class CompassOracle(Oracle):
+    """r exp(i phi) for each pair of channels, x along the columns and y along the rows."""
+
+    def rotate(self, vector, p, head):
+        if p is None:
+            return vector
+        length = np.asarray(self.params["magnitude"], np.float64)[head]
+        (scaled_to, _), (trained, _) = (scaled(s, self.e.base, len(vector), None) for s in (self.e.scaling, None))
+        length, out = length * np.divide(scaled_to, trained), np.array(vector)
+        for c, (i, j) in enumerate(pairs(len(vector), self.e.layout)):
+            along = p[0]
+            if len(p) == 2:
+                phi = float(self.params["direction"][head, c])
+                along = math.cos(phi) * p[1] + math.sin(phi) * p[0]
+            z = (vector[i] + 1j * vector[j]) * np.exp(1j * length[c] * along)
+            out[i], out[j] = z.real, z.imag
+        return out
+
+
 class RePoOracle(Oracle):
     """r_i = Swish(h_i W_g) * (h_i W_c), z_i = r_i W_z for each head, and RoPE at z_i."""
 
@@ -163,6 +182,15 @@ MEMBERS = {
             *grids("rope_mixed(scaling=ntk(factor=3))"),
         ],
         MixedOracle,
+        {"base": BASE, "layout": LAYOUT, "scaling": scalings()},
+    ),
+    "compass_rope": Member(
+        [
+            *grids("compass_rope()", "compass_rope(base=3, layout='half')"),
+            *lines("compass_rope(base=100)"),
+            *grids("compass_rope(scaling=ntk(factor=3))"),
+        ],
+        CompassOracle,
         {"base": BASE, "layout": LAYOUT, "scaling": scalings()},
     ),
     "pope": Member(

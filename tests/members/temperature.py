@@ -26,6 +26,11 @@ class Llama4Oracle(TemperatureOracle):
         return 1 + self.e.attn_scale * math.log(1 + n // self.e.floor_scale)
 
 
+class PowerOracle(TemperatureOracle):
+    def factor(self, head, n):
+        return (1 + n / self.e.original_length) ** self.e.exponent
+
+
 class SSMaxOracle(TemperatureOracle):
     def factor(self, head, n):
         return float(self.params["scale"][head]) * math.log(n)
@@ -51,6 +56,13 @@ MEMBERS = {
         {"attn_scale": st.floats(0, 10), "floor_scale": st.integers(1, 10**6)},
         vit="raster(width=3) >> llama4_temperature(attn_scale=2, floor_scale=2)",
         decoder="llama4_temperature(attn_scale=2, floor_scale=2)",
+    ),
+    "power_temperature": Member(
+        hosted("power_temperature", "original_length=4, exponent=0.7", "original_length=5, exponent=0.7"),
+        PowerOracle,
+        {"original_length": st.integers(1, 10**6), "exponent": st.floats(0, 2)},
+        vit="raster(width=3) >> power_temperature(original_length=2, exponent=1.0)",
+        decoder="power_temperature(original_length=2, exponent=1.0)",
     ),
     "log_n": Member(
         hosted("log_n", "original_length=8", "original_length=9") + lines("log_n(original_length=8, shifted=True)"),

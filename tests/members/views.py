@@ -75,6 +75,14 @@ class ReRopeOracle(ViewsOracle):
         return w + self.e.step * (distance - w), 0.0
 
 
+class ShiftedOracle(ViewsOracle):
+    """Distances as a list: 0 ... S - 1, then W, W + 1, ..."""
+
+    def pair(self, i, j):
+        near = self.e.offset
+        return (i - j if i - j < near else self.e.local + (i - j - near)), 0.0
+
+
 class DualChunkOracle(ViewsOracle):
     """Section 3, with chunk number n and place r of each token."""
 
@@ -126,6 +134,13 @@ MEMBERS = {
         {"window": st.integers(1, 10_000), "step": st.floats(0, 1)},
         vit="raster(width=3) >> rerope(window=2, step=0.5) >> rope(base=100)",
         decoder="rerope(window=2) >> rope()",
+    ),
+    "shifted": Member(
+        lines("shifted(offset=4, local=2) >> rope(base=100)", "shifted(offset=3, local=0) >> (rope() + alibi())"),
+        ShiftedOracle,
+        {"offset": st.integers(100, 10_000), "local": st.integers(0, 100)},
+        vit="raster(width=3) >> shifted(offset=3, local=1) >> rope(base=100)",
+        decoder="shifted(offset=4, local=1) >> rope()",
     ),
     "dual_chunk": Member(
         lines("dual_chunk(chunk=4, local=2) >> rope(base=100)", "dual_chunk(chunk=3, local=3) >> (rope() + alibi())"),

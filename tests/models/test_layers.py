@@ -165,9 +165,92 @@ def test_named_patterns_are_their_layers():
     theirs = pj.spec.layers_text(pj.from_hf_layers(dict(model_type="gpt_oss", num_hidden_layers=2, head_dim=64)))
     assert theirs == pj.spec.layers_text(pj.parse_layers("gpt_oss"))
     assert "yarn" not in pj.spec.layers_text(pj.parse_layers("gpt_oss(factor=1)"))
-    assert {"gpt_oss", "rnope", "swan"} <= set(pj.spec.patterns())
+    assert {"beam", "gpt_oss", "mistral_large4", "rnope", "swan"} <= set(pj.spec.patterns())
     with pytest.raises(ValueError, match="swan is a pattern over layers"):
         pj.parse("swan")
+
+
+LOCAL = {"rope_type": "default", "rope_theta": 10_000.0}
+
+
+def partial(base, share, kind="proportional"):
+    return {"rope_type": kind, "rope_theta": base, "partial_rotary_factor": share}
+
+
+def kinds(text):
+    return [{"f": "full_attention", "s": "sliding_attention"}[letter] for letter in text]
+
+
+# What the default configurations of transformers 5.24 say of positions, with fewer layers; lfm3 without its convolutions.
+CONFIGURATIONS = {
+    "gemma4": dict(
+        model_type="gemma4_text",
+        sliding_window=512,
+        layer_types=kinds("sssssf"),
+        rope_parameters={"sliding_attention": LOCAL, "full_attention": partial(1e6, 0.25)},
+    ),
+    "lfm3": dict(
+        model_type="lfm3",
+        sliding_window=256,
+        layer_types=kinds("fs"),
+        rope_parameters={"sliding_attention": LOCAL, "full_attention": partial(1e6, 0.5)},
+    ),
+    "laguna": dict(
+        model_type="laguna",
+        sliding_window=512,
+        layer_types=kinds("fsss"),
+        rope_parameters={
+            "sliding_attention": partial(1e4, 1.0, "default"),
+            "full_attention": partial(5e5, 0.5, "default"),
+        },
+    ),
+    "muse": dict(
+        model_type="muse_glimmer_text",
+        sliding_window=2048,
+        layer_types=kinds("sssf"),
+        rope_parameters=LOCAL,
+        layer_rope_theta=[10_000.0] * 3 + [0],
+    ),
+    "muse(base=500000, first=1)": dict(
+        model_type="muse_spark_text", num_hidden_layers=6, rope_parameters=LOCAL | {"rope_theta": 500_000.0}
+    ),
+    "beam": dict(
+        model_type="beam",
+        sliding_window=512,
+        layer_types=kinds("sssssf"),
+        rope_parameters={"sliding_attention": LOCAL, "full_attention": None},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_patterns_of_2026_are_their_configurations(name):
+    config = CONFIGURATIONS[name]
+    config = {"num_hidden_layers": len(config.get("layer_types", ()))} | config
+    theirs, pattern = pj.from_hf_layers(config), pj.parse_layers(name)
+    assert [str(layer) for layer in theirs] == [str(pattern[n % len(pattern)]) for n in range(len(theirs))]
+
+
+def test_mistral_large_4_rotates_by_yarn_without_its_factor():
+    layers = pj.parse_layers("mistral_large4")
+    assert layers[3] == pj.parse("ssmax")
+    parameters = partial(10_000.0, 1.0, "yarn") | dict(factor=2048.0, original_max_position_embeddings=512)
+    theirs = pj.from_hf(parameters | {"attention_factor": 1.0}, layout="interleaved")
+    x, site = jax.random.normal(jax.random.key(0), (5, 2, 64)), pj.sites(5, 1000)
+    np.testing.assert_array_equal(*(e.rotate((), x, site, x, site)[1] for e in (layers[0].members[0], theirs)))
+
+
+@pytest.mark.parametrize(("first", "layers"), [(0, "none(), r, r"), (1, "r, none(), r"), (None, "r, r, none()")])
+def test_muse_may_begin_within_its_pattern(first, layers):
+    text = pj.spec.layers_text(pj.parse_layers(f"muse(local=2, window=None, first={first})"))
+    assert text.replace("rope()", "r") == layers
+    with pytest.raises(ValueError, match="between 0 and local=3, got 4"):
+        pj.parse_layers("muse(first=4)")
+
+
+def test_muse_refuses_a_short_list():
+    with pytest.raises(ValueError, match="layer_rope_theta are 1, and the model has more layers"):
+        pj.from_hf_layers(dict(model_type="muse_glimmer_text", num_hidden_layers=2, layer_rope_theta=[0]))
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
