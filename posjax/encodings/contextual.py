@@ -197,13 +197,13 @@ class Inkling(Encoding):
     distance nearer to 0. Nothing is added where a token stands nowhere.
 
     With A position axes the biases of the axes add up, and the sum is 0 unless the distance on every axis has a column, as
-    x-transformers' `RelativeProjPositionalBias` has it.
+    vit-pytorch's `RelativeProjPositionalBias` has it.
 
     Args:
       n_floor: full layers multiply queries and biases by 1 + alpha ln max(1, (p + 1) / n_floor), with the query's position
         p on its one axis; None, for window layers, has no such temperature.
       clip: Inkling 2 multiplies x_q R_h by a learned scale, then shortens it to this length; it takes 8. None does neither.
-      bidirectional: P has columns for distances from 1 - extent on, as in x-transformers.
+      bidirectional: P has columns for distances from 1 - extent on, as in vit-pytorch.
 
     Parameters: project (R) [A, M, H, rank] and profiles (P) [A, rank, columns], with extent or 2 extent - 1 columns, both
     initialised N(0, stddev^2) as in transformers; with `clip`, scale [A, H, rank], at 1.

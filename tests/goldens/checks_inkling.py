@@ -52,7 +52,7 @@ def _checks():
             run = functools.partial(attention, f"second_{layer}", spec, how, 8**-0.5)
             for encoding in ("inkling", "token_sink"):
                 yield Check(encoding, "transformers inkling2", f"{name} layer, {how}", run)
-    yield Check("inkling", "lucidrains/x-transformers, transcribed", "bias on a grid", on_grid)
+    yield Check("inkling", "lucidrains/vit-pytorch, transcribed", "bias on a grid", on_grid)
 
 
 CHECKS: list[Check] = list(_checks())

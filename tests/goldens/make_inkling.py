@@ -2,7 +2,7 @@
 
 Run as tests/goldens/make.py says, with transformers 5.24 and this file's name; the result is inkling.npz. q, k and v are what
 the attentions' own projections, convolutions and norms make of noise, before any temperature; `out` is what their heads
-read, before the output projection. The bias on a grid is lucidrains/x-transformers' RelativeProjPositionalBias, without the
+read, before the output projection. The bias on a grid is lucidrains/vit-pytorch's RelativeProjPositionalBias, without the
 shift of its linear layer, written here in the arrays that it builds.
 """
 
