@@ -60,7 +60,7 @@ def _weights(members, i, head, seen, logits):
     own = [found for oracle, row in members if (found := oracle.weights(row, i, seen, logits)) is not None]
     if own:
         return own[0]
-    sinks = [sink for oracle, _ in members if (sink := oracle.sink(head)) is not None]
+    sinks = [sink for oracle, row in members if (sink := oracle.sink(row, head, i)) is not None]
     weight = np.exp(np.array(logits + sinks) - max(logits + sinks))
     return weight[: len(seen)] / weight.sum()
 

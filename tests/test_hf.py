@@ -267,6 +267,27 @@ GEMMA_3_PATTERN = ["rope() + window(size=1024)"] * 5 + ["rope(base=1000000, scal
             ],
         ),
         (
+            {"model_type": "inkling_text", "num_hidden_layers": 6, "shared_expert_sink": True, "rel_extent": 1024},
+            ["window(size=512) + inkling(extent=512)"] * 5 + ["inkling()"],
+        ),
+        (
+            {"model_type": "inkling_text", "num_hidden_layers": 2, "local_layer_ids": [1], "log_scaling_n_floor": 9},
+            ["inkling(n_floor=9)", "window(size=512) + inkling(extent=512)"],
+        ),
+        (
+            {
+                "model_type": "inkling2_text",
+                "num_hidden_layers": 2,
+                "layer_types": ["hybrid_sliding", "hybrid"],
+                "sliding_window_size": 8,
+                "rel_l2_clip_threshold": 4.0,
+            },
+            [
+                "window(size=8) + inkling(extent=8, clip=4) + token_sink()",
+                "inkling(n_floor=128000, clip=4) + token_sink()",
+            ],
+        ),
+        (
             {"model_type": "qwen2", "num_hidden_layers": 3, "use_sliding_window": True, "max_window_layers": 2},
             ["rope()", "rope()", "rope() + window(size=4096)"],
         ),

@@ -61,9 +61,9 @@ def decode(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
 # Encodings published from 2024 on that act on a line, by the most that it may cost over none.
 _NEWEST = {
     # Turns, offsets and sinks: a few operations on each channel or logit.
-    1.3: "p_rope rope_mixed lerope value_rotary harope circulant_string rope_pp bam learned_sink ssmax",
+    1.3: "p_rope rope_mixed lerope value_rotary harope circulant_string rope_pp bam learned_sink token_sink ssmax",
     # Twice the channels, or a state of each token.
-    1.6: "pope fox cable carope repo selective_rope grape_a grape_m",
+    1.6: "pope fox cable carope repo selective_rope grape_a grape_m inkling",
     # A matrix for each token, or logits that need all keys of a query.
     10.0: "comrope cayley_string liere tapa cope dape dape(kernel_size=3) grape_ap path stick_breaking",
 }

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int32, Shaped
 
 from posjax.encoding import Array, Encoding, Needs, Site, axes, order_of, stands
 from posjax.encodings.angles import angles, axial
-from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, sums_at, sums_on_line
+from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, products_on_line, sums_at, sums_on_line
 from posjax.encodings.pairs import related, whole_offset
 from posjax.encodings.placement import standing
 from posjax.encodings.tables import numpy_if_known
@@ -183,6 +183,146 @@ class TransformerXL(Encoding):
         before, behind = (sine @ (sign * rise) + cosine @ level for sign in (1.0, -1.0))
         far = jnp.where(distance > 0, before[..., None], behind[..., None])
         return jnp.where(jnp.abs(distance) > self.clamp_len, far, near)
+
+
+@register("inkling")
+@dataclass(frozen=True)
+class Inkling(Encoding):
+    """Relative bias read off the query's token: (x_q R_h) . P[:, d] at the distance d, query minus key; 0 from `extent` on.
+
+    Thinking Machines (2026), Inkling, which has no other positions; there is no paper, so the source is transformers 5.24's
+    `InklingAttention`. x is the layer's input. R gives each head `rank` numbers, which mix the profiles of P over the
+    distance; all heads share P. A later key has a bias of 0. Inkling's window layers have their window as extent. The bias is
+    not scaled; Inkling's products are, by 1/D where queries and keys are normed. A fractional distance counts as the whole
+    distance nearer to 0. Nothing is added where a token stands nowhere.
+
+    With A position axes the biases of the axes add up, and the sum is 0 unless the distance on every axis has a column, as
+    vit-pytorch's `RelativeProjPositionalBias` has it.
+
+    Args:
+      n_floor: full layers multiply queries and biases by 1 + alpha ln max(1, (p + 1) / n_floor), with the query's position
+        p on its one axis; None, for window layers, has no such temperature.
+      clip: Inkling 2 multiplies x_q R_h by a learned scale, then shortens it to this length; it takes 8. None does neither.
+      bidirectional: P has columns for distances from 1 - extent on, as in vit-pytorch.
+
+    Parameters: project (R) [A, M, H, rank] and profiles (P) [A, rank, columns], with extent or 2 extent - 1 columns, both
+    initialised N(0, stddev^2) as in transformers; with `clip`, scale [A, H, rank], at 1.
+
+    Raises:
+      ValueError: for a rank, extent or n_floor below 1, a negative alpha or stddev, a clip that is not positive; for
+        positions of another number of axes than the parameters, or of several with n_floor.
+    """
+
+    family = "contextual"
+    formula = (
+        r"b^{(h)}_{mn} = \tau_m \left(x_m R_h\right)\cdot P_{:,\,m-n}\quad\text{for}\quad 0 \le m-n < N,\quad"
+        r" 0\ \text{else}",
+        r"q'_m = \tau_m q_m,\quad \tau_m = 1 + \alpha \ln\max\left(1, \frac{m+1}{n_0}\right)",
+    )
+    observes = 0
+    ranges = "rank >= 1", "extent >= 1", "n_floor >= 1", "alpha >= 0", "clip > 0", "stddev >= 0"
+
+    rank: int = 16
+    extent: int = 1024
+    n_floor: int | None = None
+    alpha: float = 0.1
+    clip: float | None = None
+    bidirectional: bool = False
+    stddev: float = 0.02
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        return super().hooks - {"rotate"} if self.n_floor is None else super().hooks
+
+    @property
+    def relative(self) -> bool:
+        return self.n_floor is None
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        return (1, 2, 3) if self.n_floor is None else (1,)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(0) if self.n_floor is None else Needs.WHOLE_HEAD
+
+    def init(self, key, dims):
+        num_axes = 1 if dims.grid is None else len(dims.grid)
+        states, columns = (dims.num_heads, self.rank), self.extent - self._least
+        shapes = {"project": (num_axes, dims.width, *states), "profiles": (num_axes, self.rank, columns)}
+        keys = jax.random.split(key, len(shapes))
+        params = {
+            n: self.stddev * jax.random.normal(k, shapes[n], jnp.float32) for n, k in zip(shapes, keys, strict=True)
+        }
+        return params if self.clip is None else params | {"scale": jnp.ones((num_axes, *states), jnp.float32)}
+
+    def observe(self, params, x, site, past=None):
+        states = jnp.einsum("tm,amhr->tahr", x.astype(jnp.float32), params["project"], precision="highest")
+        if self.clip is not None:
+            states = states * params["scale"]
+            # The least square gives zeros a gradient; the authors add 1e-6 to the length.
+            norm = jnp.sqrt(jnp.maximum(jnp.sum(jnp.square(states), axis=-1, keepdims=True), 1e-30))
+            states = states * jnp.minimum(self.clip / (norm + 1e-6), 1.0)
+        return site._replace(state=states)
+
+    def rotate(self, params, q, q_site, k, k_site):
+        if self.n_floor is None:
+            return q, k
+        return (q * self._temperature(q_site)[:, None, None]).astype(q.dtype), k
+
+    def bias(self, params, q, q_site, k, k_site):
+        start, to = self.coordinates(q_site), self.coordinates(k_site)
+        if start.shape[1] != len(params["profiles"]):
+            raise ValueError(
+                f"inkling has profiles for {len(params['profiles'])} position axes, got {start.shape[1]}: initialise it with "
+                "the grid of the model"
+            )
+        states = q_site.state
+        if self.n_floor is not None:
+            states = states * self._temperature(q_site)[:, None, None, None]
+        line = line_of(q_site, k_site)
+        bias = choose(
+            line.holds,
+            lambda states, profiles: self._on_line(states[:, 0], profiles[0], len(to), line.first),
+            lambda states, profiles: self._anywhere(states, profiles, offset(to[None], start[:, None])),
+            states,
+            params["profiles"],
+        )
+        return jnp.where(related(q_site, k_site), bias, 0.0)
+
+    def _on_line(
+        self, states: Float[Array, "T H R"], profiles: Float[Array, "R N"], num_keys: int, first: Int32[Array, ""] | int
+    ) -> Float[Array, "H T S"]:
+        num_q, heads, _ = states.shape
+        column, within = self._columns(num_q - 1 - first - np.arange(num_q + num_keys, dtype=np.int32)[:, None])
+        rows = jnp.where(within[:, None], profiles.T[column[:, 0]], 0.0)
+        return products_on_line(states, jnp.repeat(rows[:, None], heads, axis=1), num_keys)
+
+    def _anywhere(
+        self,
+        states: Float[Array, "T A H R"],
+        profiles: Float[Array, "A R N"],
+        distance: Shaped[Array, "T S A"],
+    ) -> Float[Array, "H T S"]:
+        column, within = self._columns(distance)
+        by_column = jnp.einsum("tahr,arn->ahtn", states, profiles)
+        return jnp.where(within, sum(at(by, column[..., axis]) for axis, by in enumerate(by_column)), 0.0)
+
+    def _columns(self, distance: Shaped[Array, "*N A"]) -> tuple[Int32[Array, "*N A"], Bool[Array, "*N"]]:
+        """The column of each distance, query minus key, and whether there is one on every axis."""
+        distance = whole_offset(distance, self.extent)
+        within = jnp.all((distance >= self._least) & (distance < self.extent), axis=-1)
+        return jnp.clip(distance, self._least, self.extent - 1) - self._least, within
+
+    @property
+    def _least(self) -> int:
+        """The distance of the first column."""
+        return 1 - self.extent if self.bidirectional else 0
+
+    def _temperature(self, site: Site) -> Float[Array, " T"]:
+        count = jnp.asarray(self.coordinates(site)[:, 0], jnp.float32) + 1
+        factor = 1 + self.alpha * jnp.log(jnp.maximum(count / self.n_floor, 1.0))
+        return jnp.where(stands(site), factor, 1.0)
 
 
 @register("cope")

@@ -1,4 +1,4 @@
-"""Encodings that change how sharply a query attends: temperatures that grow with its position, and a learned sink.
+"""Encodings that change how sharply a query attends: temperatures that grow with its position, and learned sinks.
 
 Temperatures multiply q in `rotate`, so they scale the logits of content, not the biases of other encodings. The factor
 depends on the query's own position and never on a length, so cached keys stay right. Tokens that stand nowhere keep their
@@ -166,3 +166,34 @@ class LearnedSink(Encoding):
 
     def sink(self, params, q_site, num_heads):
         return params["sink"]
+
+
+@register("token_sink")
+@dataclass(frozen=True)
+class TokenSink(Encoding):
+    """A logit of each query and head in the softmax's denominator, read off the query's token: s_qh = w_h . x_q.
+
+    Thinking Machines (2026), Inkling 2; there is no paper, so the source is transformers 5.24's `Inkling2FullAttention`.
+    x is the layer's input. As with `learned_sink`, every query has it, and it is neither scaled nor masked.
+
+    Parameters: {"kernel": [M, H]}, initialised N(0, stddev^2) as in transformers.
+
+    Raises:
+      ValueError: for a negative stddev.
+    """
+
+    family = "windows and views"
+    formula = (r"a_{mn} = \frac{e^{\ell_{mn}}}{e^{s_m} + \sum_l e^{\ell_{ml}}},\quad s_m = w_h\cdot x_m",)
+    observes = 0
+    ranges = ("stddev >= 0",)
+
+    stddev: float = 0.02
+
+    def init(self, key, dims):
+        return {"kernel": self.stddev * jax.random.normal(key, (dims.width, dims.num_heads), jnp.float32)}
+
+    def observe(self, params, x, site, past=None):
+        return site._replace(state=jnp.matmul(x.astype(jnp.float32), params["kernel"], precision="highest"))
+
+    def sink(self, params, q_site, num_heads):
+        return q_site.state

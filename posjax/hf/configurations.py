@@ -119,8 +119,8 @@ def from_hf_layers(
 
     Read are layer_types, rope_parameters of layer types, sliding_window and its patterns, no_rope_layers and what the
     class of a model_type adds (`posjax.hf.models.LAYERS`): Cohere 2's layers of full attention do not rotate, Llama 4's
-    have a temperature, gpt-oss has a `learned_sink`. A window counts a causal query's own key; ModernBERT's is as many keys
-    to either side.
+    have a temperature, gpt-oss has a `learned_sink`, Inkling has `inkling` and no rotary. A window counts a causal query's
+    own key; ModernBERT's is as many keys to either side.
 
     Args:
       layout, decoder: as in `from_hf`.
@@ -292,7 +292,7 @@ def _kinds(config: Mapping[str, Any], count: int) -> list[str]:
     if listed is not None:
         if len(listed) != count:
             raise ValueError(f"layer_types are {len(listed)}, the layers {count}")
-        return list(listed)
+        return [kind if rule is None else rule.names.get(kind, kind) for kind in listed]
     if rule is not None:
         return [rule.kind(config, layer) for layer in range(count)]
     if window := config.get("sliding_window"):
@@ -315,7 +315,7 @@ def _each_layer(
             continue
         masks, rotates = _masks(config, kind, rule), rule.rotates(config, layer, kind)
         encoding = base or (_of_kind(config, given, layout, kind) if rotates else none())
-        for more in [*masks, *rule.more(config, encoding != none())]:
+        for more in [*masks, *rule.more(config, kind, encoding != none())]:
             encoding = more if encoding == none() else encoding + more
         layers.append(encoding)
     return layers

@@ -28,7 +28,11 @@ _WHOLE = {
     **dict.fromkeys(
         ("n_positions", "max_seq_len", "original_max_position_embeddings", "num_ln_in_parallel_attn"), SIZE
     ),
-    **dict.fromkeys(("seq_length", "window_size"), SIZE),
+    **dict.fromkeys(("seq_length", "window_size", "sliding_window_size"), SIZE),
+    **dict.fromkeys(("d_rel", "rel_extent", "log_scaling_n_floor"), SIZE),
+    **dict.fromkeys(("local_layer_ids", "mtp_local_layer_ids"), several(COUNT)),
+    "log_scaling_alpha": AMOUNT,
+    "rel_l2_clip_threshold": POSITIVE,
     **dict.fromkeys(("intermediate_size", "n_inner", "d_ff", "ffn_hidden_size"), SIZE),
     **dict.fromkeys(("attention_chunk_size", "no_rope_layer_interval", "global_attn_every_n_layers"), SIZE),
     **dict.fromkeys(("relative_attention_num_buckets", "relative_attention_max_distance"), COUNT),

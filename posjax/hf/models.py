@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from posjax.encoding import Encoding
 from posjax.encodings import none
 from posjax.encodings.bias import T5, Alibi
+from posjax.encodings.contextual import Inkling
 from posjax.encodings.disentangled import Deberta
 from posjax.encodings.placement import Interpolate
 from posjax.encodings.tables import Learned
-from posjax.encodings.temperature import LearnedSink, Llama4Temperature, LogN, PowerTemperature
+from posjax.encodings.temperature import LearnedSink, Llama4Temperature, LogN, PowerTemperature, TokenSink
 
 Config = Mapping[str, Any]
 
@@ -152,6 +153,10 @@ READ_BY = {
     **dict.fromkeys(["max_relative_positions", "pos_att_type", "norm_rel_ebd"], ("deberta-v2",)),
     **dict.fromkeys(["relative_attention_num_buckets", "relative_attention_max_distance"], ("t5", "mt5", "umt5")),
     "sinusoidal_pos_embds": ("distilbert",),
+    **dict.fromkeys(["rel_extent", "log_scaling_n_floor", "log_scaling_alpha"], ("inkling_text", "inkling2_text")),
+    "sliding_window_size": ("inkling_text", "inkling2_text"),
+    "rel_l2_clip_threshold": ("inkling2_text",),
+    **dict.fromkeys(["local_layer_ids", "mtp_local_layer_ids", "shared_expert_sink"], ("inkling_text",)),
 }
 # Models whose configurations have a rotary base though they may not rotate.
 MAY_ROTATE = {"esm", "falcon"}
@@ -180,16 +185,18 @@ class Layers(NamedTuple):
     Args:
       kind: (configuration, layer) -> the layer's type where no layer_types are given.
       rotates: (configuration, layer, type) -> whether the layer has a rotary encoding.
-      more: (configuration, whether the layer rotates) -> encodings that the layer has beside, or nothing.
+      more: (configuration, type, whether the layer rotates) -> encodings that the layer has beside, or nothing.
       listed: whether layer_types are heeded.
       window: (configuration) -> how many keys a causal query of a sliding layer sees, itself among them.
+      names: the usual name of each layer type that the model calls something else.
     """
 
     kind: Callable[[Config, int], str]
     rotates: Callable[[Config, int, str], bool] = lambda config, layer, kind: True
-    more: Callable[[Config, bool], list[Encoding]] = lambda config, rotates: []
+    more: Callable[[Config, str, bool], list[Encoding]] = lambda config, kind, rotates: []
     listed: bool = True
     window: Callable[[Config], int | None] = lambda config: config.get("sliding_window")
+    names: Mapping[str, str] = {}
 
 
 def _sliding(is_sliding: bool) -> str:
@@ -241,13 +248,13 @@ def _llama4(config: Config, layer: int) -> str:
     return "chunked_attention" if _has_rope(config, layer) else "full_attention"
 
 
-def _llama4_temperature(config: Config, rotates: bool) -> list[Encoding]:
+def _llama4_temperature(config: Config, kind: str, rotates: bool) -> list[Encoding]:
     if rotates or not config.get("attn_temperature_tuning", True):
         return []
     return [Llama4Temperature(config.get("attn_scale", 0.1), config.get("floor_scale", 8192))]
 
 
-def _qwen_log_n(config: Config, rotates: bool) -> list[Encoding]:
+def _qwen_log_n(config: Config, kind: str, rotates: bool) -> list[Encoding]:
     return [LogN(qwen_length(config))] if config.get("use_logn_attn", True) else []
 
 
@@ -300,6 +307,28 @@ def _window_2048(config: Config) -> int | None:
     return config.get("sliding_window", 2048)
 
 
+def _inkling_kind(config: Config, layer: int) -> str:
+    local = config.get("local_layer_ids")
+    return _sliding(bool((layer + 1) % 6) if local is None else layer in local)
+
+
+def _inkling_window(config: Config) -> int:
+    return config.get("sliding_window_size") or (1024 if config["model_type"] == "inkling2_text" else 512)
+
+
+def _inkling(config: Config, kind: str, rotates: bool) -> list[Encoding]:
+    """Full layers have the temperature; window layers have their window as extent, whatever rel_extent says."""
+    second, rank = config["model_type"] == "inkling2_text", config.get("d_rel") or 16
+    clip = config.get("rel_l2_clip_threshold", 8.0) if second else None
+    if kind == "sliding_attention":
+        bias = Inkling(rank, _inkling_window(config), clip=clip)
+    else:
+        n_floor = config.get("log_scaling_n_floor", 128_000 if second else None)
+        alpha = config.get("log_scaling_alpha", 0.1)
+        bias = Inkling(rank, config.get("rel_extent") or 1024, n_floor, alpha, clip)
+    return [bias, TokenSink()] if second else [bias]
+
+
 _QWEN = Layers(
     _above, window=lambda config: config.get("sliding_window", 4096) if config.get("use_sliding_window") else None
 )
@@ -318,12 +347,24 @@ LAYERS: dict[str, Layers] = {
     **dict.fromkeys(["afmoe", "flint"], Layers(_listed, _only_sliding)),
     "olmo3": Layers(_every(4), window=_window_4096),
     "gpt_oss": Layers(
-        _every(2), more=lambda config, rotates: [LearnedSink()], window=lambda config: config.get("sliding_window", 128)
+        _every(2),
+        more=lambda config, kind, rotates: [LearnedSink()],
+        window=lambda config: config.get("sliding_window", 128),
     ),
-    "beam": Layers(_listed, more=lambda config, rotates: [] if rotates else [PowerTemperature()]),
+    "beam": Layers(_listed, more=lambda config, kind, rotates: [] if rotates else [PowerTemperature()]),
     **dict.fromkeys(["muse_glimmer_text", "muse_spark_text"], Layers(_muse, _muse_rotates, window=_window_2048)),
     "qwen": Layers(lambda config, layer: "full_attention", more=_qwen_log_n),
     "gpt_neo": Layers(_gpt_neo, window=lambda config: config.get("window_size", 256)),
+    **dict.fromkeys(
+        ["inkling_text", "inkling2_text"],
+        Layers(
+            _inkling_kind,
+            lambda config, layer, kind: False,
+            _inkling,
+            window=_inkling_window,
+            names={"hybrid": "full_attention", "hybrid_sliding": "sliding_attention"},
+        ),
+    ),
     "smollm3": Layers(_smollm3, _has_rope),
     "llama4_text": Layers(_llama4, _has_rope, _llama4_temperature),
     "modernbert": Layers(

@@ -111,6 +111,7 @@ COUNTED = np.arange(LENGTH, dtype=np.int32)
         ("rope() + stick_breaking()", REGULAR, COUNTED, "stick_breaking", "stick_breaking"),
         ("rope() + value_rotary()", REGULAR, COUNTED, None, None),
         ("rope() + learned_sink()", REGULAR, COUNTED, "learned_sink", "learned_sink"),
+        ("rope() + token_sink()", REGULAR, COUNTED, "token_sink", "token_sink"),
         ("window(4)", REGULAR, None, "causal attention only", None),
         ("window(4)", GAPS, COUNTED, "one by one", "one by one"),
         ("window(4)", REGISTER, COUNTED, "one by one", "one by one"),

@@ -95,6 +95,39 @@ def test_transformer_xl_is_as_exact_far_out(clamp_len):
     close(far, near, atol=2e-6)
 
 
+def inkling_bias(spec, site):
+    """The biases of tokens that read 1 off every profile; the profile of distance d is 1 + d."""
+    encoding = pj.parse(spec)
+    columns = 1.0 + np.arange(encoding.extent, dtype=np.float32)
+    params = {"project": np.ones((1, 1, HEADS, 1), np.float32), "profiles": columns[None, None]}
+    site = encoding.observe(params, jnp.ones((len(site.segment), 1)), site)
+    q = jnp.zeros((len(site.segment), HEADS, HEAD_DIM))
+    return np.asarray(encoding.bias(params, q, site, q, site))
+
+
+def test_inkling_knows_no_later_key_and_none_beyond_its_extent():
+    b = inkling_bias("inkling(rank=1, extent=3)", pj.sites(6, start=2**20))
+    d = np.arange(6)[:, None] - np.arange(6)
+    close(b, np.broadcast_to(np.where((d >= 0) & (d < 3), 1 + d, 0), b.shape))
+
+
+def test_inklings_temperature_goes_by_the_own_position():
+    """transformers' Inkling counts padding before it; here position 7 has 1 + ln(8 / 4) wherever it lies."""
+    site = pj.padded(np.array([0, 0, 0, *[1] * 8]))
+    b = inkling_bias("inkling(rank=1, extent=1, n_floor=4, alpha=1)", site)
+    close(
+        np.diagonal(b, axis1=1, axis2=2)[:, 3:], np.ones((HEADS, 1)) * (1 + np.log(np.maximum(np.arange(1, 9) / 4, 1)))
+    )
+
+
+def test_inkling_2_shortens_states_to_its_clip():
+    encoding = pj.parse("inkling(rank=4, clip=8)")
+    x = jnp.array([[0.0], [1.0], [4.0], [100.0]])
+    params = {"project": jnp.ones((1, 1, HEADS, 4)), "scale": jnp.ones((1, HEADS, 4))}
+    state = encoding.observe(params, x, pj.sites(4)).state
+    close(jnp.linalg.norm(state, axis=-1)[:, 0, 0], [0.0, 2.0, 8.0, 8.0], atol=1e-4)
+
+
 def test_transformer_xl_clamps_both_sides():
     """Transformer-XL clamps from above, where distances are never negative; XLNet both ways."""
     encoding, params, q, k = setting("transformer_xl(clamp_len=3)", site := pj.sites(12))
@@ -253,6 +286,8 @@ def test_cope_starts_at_zero_as_published():
         ("deberta(pos_att_type='c2p')", "takes a tuple of text, got 'c2p'"),
         ("deberta(pos_att_type=('c2p', 'c2c'))", "no attention of type 'c2c'; did you mean"),
         ("tupe() + tupe()", "only one part of a sum"),
+        ("inkling(extent=0)", "at least 1, got 0"),
+        ("inkling(clip=0)", "must be positive, got 0"),
     ],
 )
 def test_refusals(spec, message):
@@ -267,6 +302,8 @@ def test_refused_sizes():
         pj.parse("tupe()").init(jax.random.key(0), DIMS._replace(length=None))
     with pytest.raises(ValueError, match="vectors for 1 position axes, got 2"):
         bias("shaw()", pj.grid(2, 2))
+    with pytest.raises(ValueError, match="profiles for 1 position axes, got 2"):
+        inkling_bias("inkling(rank=1)", pj.grid(2, 2))
     for spec in ("cope()", "deberta()"):
         with pytest.raises(ValueError, match=rf"positions of 1 axes, got 2: lay a grid out .* >> {spec[:-2]}"):
             bias(spec, pj.grid(2, 2))

@@ -50,6 +50,37 @@ class TransformerXLOracle(Oracle):
         return np.array(sines + cosines)
 
 
+class InklingOracle(Oracle):
+    """rel_logits[d] = (x_i W_r)[head] @ proj[:, d] for 0 <= d < rel_extent, one pair at a time; tau on it and on q."""
+
+    def observe(self, row):
+        self.states = np.einsum("tm,amhr->tahr", row.x, np.asarray(self.params["project"], np.float64))
+        if self.e.clip is not None:
+            self.states = self.states * np.asarray(self.params["scale"], np.float64)
+            for state in self.states.reshape(-1, self.e.rank):
+                state *= min(1.0, self.e.clip / (math.sqrt(state @ state) + 1e-6))
+
+    def tau(self, position):
+        if self.e.n_floor is None or position is None:
+            return 1.0
+        return 1 + self.e.alpha * math.log(max((position[0] + 1) / self.e.n_floor, 1.0))
+
+    def transform(self, row, head, i, j, q, k):
+        return self.tau(row.position[i]) * q, k
+
+    def logit(self, row, head, i, j):
+        if row.position[i] is None or row.position[j] is None:
+            return 0.0
+        total = 0.0
+        for axis, (to, start) in enumerate(zip(row.position[j], row.position[i], strict=True)):
+            column = math.trunc(start - to) + (self.e.extent - 1 if self.e.bidirectional else 0)
+            profiles = np.asarray(self.params["profiles"], np.float64)[axis]
+            if not 0 <= column < profiles.shape[1]:
+                return 0.0
+            total += self.states[i, axis, head] @ profiles[:, column]
+        return self.tau(row.position[i]) * total
+
+
 class CoPEOracle(Oracle):
     """g_ij = sigmoid(q_i . k_j / sqrt(d)), p_ij = sum of g_it from t = j to t = i, e[p] = (p - floor) e[ceil] + ..."""
 
@@ -179,6 +210,27 @@ MEMBERS = {
             "norm_epsilon": st.floats(1e-12, 1e-3),
         },
         vit="raster(width=3) >> deberta(position_buckets=4, max_relative_positions=6)",
+    ),
+    "inkling": Member(
+        lines(
+            "inkling(rank=3, extent=4, stddev=0.5)",
+            "inkling(extent=6, n_floor=3, alpha=0.7, clip=0.8, stddev=0.5)",
+            "inkling(stddev=0.5)",
+            "self_extend(group=3, window=4) >> inkling(extent=9, stddev=0.5)",
+        )
+        + grids("inkling(rank=4, extent=2, bidirectional=True, stddev=0.5)", "inkling(extent=2, clip=1, stddev=0.5)"),
+        InklingOracle,
+        {
+            "rank": st.integers(1, 64),
+            "extent": st.integers(1, 2000),
+            "n_floor": st.none() | st.integers(1, 10**6),
+            "alpha": st.floats(0, 10),
+            "clip": st.none() | st.floats(0.01, 100),
+            "bidirectional": st.booleans(),
+            "stddev": st.floats(0, 10),
+        },
+        vit="inkling(rank=2, extent=2, bidirectional=True, stddev=0.5)",
+        decoder="inkling(rank=3, extent=4, n_floor=3, clip=2, stddev=0.5)",
     ),
     "shaw": Member(
         both("shaw(max_relative_position=4)") + lines("shaw()", "shaw(max_relative_position=1, values=False)"),

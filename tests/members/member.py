@@ -90,8 +90,8 @@ class Oracle:
     def sees(self, row, i, j):
         return True
 
-    def sink(self, head):
-        """The logit of nothing that is in every softmax of a head; None for none."""
+    def sink(self, row, head, i):
+        """The logit of nothing that is in the softmax of a head and query i; None for none."""
         return None
 
     def weights(self, row, i, seen, logits):

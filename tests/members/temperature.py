@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 from hypothesis import strategies as st
 
 from members.member import Member, Oracle, both, grids, lines
@@ -39,8 +40,15 @@ class SSMaxOracle(TemperatureOracle):
 class SinkOracle(Oracle):
     """softmax over [q K^T / sqrt(d), s_h], without its last column."""
 
-    def sink(self, head):
+    def sink(self, row, head, i):
         return float(self.params["sink"][head])
+
+
+class TokenSinkOracle(Oracle):
+    """As above, with s = x_i w_h of query i."""
+
+    def sink(self, row, head, i):
+        return float(row.x[i] @ np.asarray(self.params["kernel"], np.float64)[:, head])
 
 
 def hosted(name: str, near: str, far: str):
@@ -77,5 +85,10 @@ MEMBERS = {
         {"scale": st.floats(-10, 10)},
         vit="raster(width=3) >> ssmax(scale=1)",
         decoder="ssmax(scale=1)",
+    ),
+    "token_sink": Member(
+        both("token_sink(stddev=0.5)") + lines("inkling(extent=4, stddev=0.5, clip=1) + token_sink(stddev=0.5)"),
+        TokenSinkOracle,
+        {"stddev": st.floats(0, 10)},
     ),
 }

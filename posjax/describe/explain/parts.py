@@ -254,7 +254,8 @@ class WorkedPart:
         return lines
 
     def sink(self) -> list[str]:
-        encoding, params, site = self.part
+        encoding, params, _ = self.part
+        site = probes.observed(self.part, self.dims)
         sinks = np.asarray(of_queries(encoding.sink(params, site, self.dims.num_heads))).mean(axis=1)
         share = np.exp(sinks) / (np.exp(sinks) + len(site.segment))
         text = "A logit in each head's softmax that reads nothing, and its share where the logits of all keys are 0:"
