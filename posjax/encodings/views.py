@@ -254,10 +254,14 @@ class Shifted(Views):
 
     An et al. (2024), "Why Does the Effective Context Length of LLMs Fall Short?", arXiv 2410.18745, whose STRING ("shifted
     rotary position embedding") is not the STRING of `cayley_string`. Large distances are rare in training, so far keys are
-    seen at well-trained, smaller ones. HKUNLP/STRING takes offset = 0.33 L, advises 0.25 L to 0.4 L for a trained length L,
-    and local = 128, 256 or 512. A query is moved by the same amount for all far keys, so that they keep their order and the
-    distances between them. Keys after a query are seen where they stand. The factor 1 + 0.1 ln 2 of its Llama code, on
-    rotated queries and on keys, is a temperature, not part of this.
+    seen at smaller ones. A query is moved by the same amount for all far keys, so that they keep their order and the
+    distances between them. Keys after a query are seen where they stand. The factor 1 + 0.1 ln 2 of the authors' Llama code
+    (HKUNLP/STRING), on rotated queries and on keys, is a temperature, not part of this.
+
+    Args:
+      offset: 0.33 L in the authors' code, for a trained length L; they advise 0.25 L to 0.4 L. The default is for the
+        131072 tokens of Llama 3.1.
+      local: 128, 256 or 512 there.
 
     Raises:
       ValueError: for an offset below 1, or a local below 0 or above the offset.
@@ -267,7 +271,7 @@ class Shifted(Views):
     formula = (r"m - n \mapsto \begin{cases} m-n & m-n < S \\ m-n-S+W & \text{else} \end{cases}",)
     ranges = "offset >= 1", "local >= 0"
 
-    offset: int
+    offset: int = 43_253
     local: int = 128
 
     def __post_init__(self):

@@ -23,6 +23,7 @@ VIEWS = (
     "self_extend(group=2, window=1)",
     "rerope(window=3, step=0.25)",
     "dual_chunk(chunk=3, local=2)",
+    "shifted(offset=3, local=1)",
     "streaming(num_sinks=1, window=4)",
     "self_extend(group=2, window=3) >> dual_chunk(chunk=2, local=1)",
 )
