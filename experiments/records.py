@@ -196,9 +196,14 @@ def last_written(records: Iterable[Record]) -> list[Record]:
     return [each for row in rows.values() for each in row.values()]
 
 
-def read_study(directory: pathlib.Path) -> "Records":
-    """Reads the newest records of a study's folder and of folders in it, with the scores of all tuning points so far."""
-    points, paths = read_records(directory / TUNING), [directory / RESULTS, *sorted(directory.glob(f"*/{RESULTS}"))]
+def read_study(directory: pathlib.Path, parts: bool = False) -> "Records":
+    """Reads the newest records of a study's folder, with the scores of all tuning points so far.
+
+    Args:
+      parts: whether folders in it hold records of the study, too.
+    """
+    paths = [directory / RESULTS, *(sorted(directory.glob(f"*/{RESULTS}")) if parts else ())]
+    points = read_records(directory / TUNING)
     found = [record for path in paths for record in read_records(path)]
     return Records(with_scores(last_written(found), points))
 

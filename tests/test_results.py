@@ -39,7 +39,7 @@ def test_the_page_of_a_study_is_current(name, results, tmp_path):
         if (RESULTS / name / file).exists():
             (tmp_path / file).write_bytes((RESULTS / name / file).read_bytes())
     points = read_records(RESULTS / name / TUNING)
-    text = page.make_page(study.config, read_study(RESULTS / name), study.command, points).markdown
+    text = page.make_page(study.config, read_study(RESULTS / name, study.has_parts), study.command, points).markdown
     assert (RESULTS / name / page.NAME).read_text() == text, MEND
 
 

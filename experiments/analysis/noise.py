@@ -9,13 +9,14 @@ from jaxtyping import Float
 
 from posjax.encoding import Array
 
-BLOCK = 32  # weights that share a step of quantisation in Q4_0, Q5_0 and Q8_0
+BLOCK = 16  # weights that share a step of quantisation in every format: 16 in Q6_K, 32 in Q4_0, Q4_K, Q5_0 and Q8_0
 
 
 def with_noise(params: Any, seed: int = 0) -> Any:
     """Returns parameters with noise of the size of their quantisation: uniform within one step of each block of weights.
 
-    A block is 32 weights along the inputs of a matrix; see `rows_with_noise`. Vectors, which are kept in full, stay.
+    A block is 16 weights along the inputs of a matrix; see `rows_with_noise`. Vectors and tables of positions, which are kept
+    in full, stay.
     """
     rng = np.random.default_rng(seed)
 
@@ -36,11 +37,11 @@ def with_noise(params: Any, seed: int = 0) -> Any:
 
 
 def rows_with_noise(rows: Float[np.ndarray, "N M"], rng: np.random.Generator) -> Float[np.ndarray, "N M"]:
-    """Returns rows with noise that is uniform within one step of each block of 32 numbers.
+    """Returns rows with noise that is uniform within one step of each block of 16 numbers.
 
-    The step is the smallest gap between different numbers of a block: that of weights dequantised from Q4_0 and Q5_0, and of
-    nearly all blocks from Q8_0. Gaps below 1e-5 of the largest number are rounding errors of one level. Rows that are no
-    multiple of a block stay as they are: those formats have none.
+    The step is the smallest gap between different numbers of a block, which is one step of nearly all blocks of 4 to 6 bits;
+    at 8 bits it may be two. Gaps below 1e-5 of the largest number are rounding errors of one level. Rows that are no multiple
+    of a block stay as they are: those formats have none.
     """
     if rows.shape[1] % BLOCK:
         return rows

@@ -66,8 +66,11 @@ def rewrite(directory: pathlib.Path) -> list[pathlib.Path]:
     command = (
         known.command if known and directory.resolve().parent.name == "results" else _command(directory / page.NAME)
     )
+    parts = known is not None and known.has_parts
     try:
-        return page.write_study_page(known.config if known else config, read_study(directory), directory, command).paths
+        return page.write_study_page(
+            known.config if known else config, read_study(directory, parts), directory, command
+        ).paths
     except ValueError as error:
         raise ValueError(f"{directory} cannot be shown again: {error}") from error
 

@@ -91,7 +91,7 @@ def read_results(directory: pathlib.Path) -> Results:
     for study in known:
         place = directory / study.name
         try:
-            found = page.in_config_order(read_study(place), study.config)
+            found = page.in_config_order(read_study(place, study.has_parts), study.config)
         except ValueError as error:
             raise ValueError(f"{place / 'results.jsonl'}: {error}") from error
         if len(found):

@@ -28,9 +28,14 @@ class KnownStudy(NamedTuple):
     questions: tuple[Question, ...]
 
     @property
+    def has_parts(self) -> bool:
+        """Whether its records lie in a folder for each model: nothing is trained, and a command of its own measures each."""
+        return "command" in self.config.page
+
+    @property
     def command(self) -> str:
         page = self.config.page
-        if "command" in page:
+        if self.has_parts:
             return f"python -m experiments.{page.command}"
         given = f"--config={self.path} {page.get('arguments', '')}".strip()
         return f"python -m experiments.ablate {given} --workdir=results/{self.name}"

@@ -13,7 +13,7 @@ GEMMA, MINILM, DINO = "gemma-3-270m", "all-MiniLM-L6-v2", "dinov2-small-saliency
 
 def write_page(directory: pathlib.Path) -> list[pathlib.Path]:
     """Writes the page from a folder of results; nothing where it holds no published models."""
-    if not (records := read_study(directory / "real_models")):
+    if not (records := read_study(directory / "real_models", parts=True)):
         return []
     replace_file(PAGE, render(records, directory).encode())
     return [PAGE]
