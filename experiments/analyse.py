@@ -76,6 +76,8 @@ def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Pa
     data.check_text(name, split, data_dir=args.data_dir, files=args.files)
     out = cli.writable(args.out)
     model = subject.load_text_model(checkpoint, noise=args.noise)
+    if args.rows and not isinstance(model.model, Decoder):
+        raise ValueError(f"--rows is for decoders, and {checkpoint} holds an encoder: leave it out")
     documents = data.load_documents(name, split, data_dir=args.data_dir, files=args.files, tokenizer=model.tokenizer)
     length = args.length if isinstance(model.model, Decoder) else min(args.length, (model.model.length or 512) // 2)
     texts = subject.draw_texts(documents, args.num_texts, length)
@@ -87,10 +89,10 @@ def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Pa
         records = write_records(out, rows, about, time.perf_counter() - began, machine)
         write = page.write_decoder_page
     else:
-        words = documents.texts[0][: model.model.length]
-        rows, drawn, arrays = encoder.measure_encoder(model, texts, words)
+        rows, facts_of_table, walks, arrays = encoder.measure_encoder(model, texts)
         records = write_records(out, rows, about, time.perf_counter() - began, machine)
-        records += write_records(out, drawn, about._replace(each="draw of noise"), 0.0, machine)
+        records += write_records(out, facts_of_table, about._replace(each="table", titles=[""]), 0.0, machine)
+        records += write_records(out, walks, about._replace(each="random walk"), 0.0, machine)
         write = encoder.write_encoder_page
     block, kind = model.model.block, "encoder" if write is encoder.write_encoder_page else "decoder"
     facts = {
@@ -145,7 +147,7 @@ def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.
         titles,
     )
     records = write_records(out, rows, about, time.perf_counter() - began, machine)
-    records += write_records(out, drawn, about._replace(each="draw of noise"), 0.0, machine)
+    records += write_records(out, drawn, about._replace(each="group of channels"), 0.0, machine)
     facts = _image_facts(images, args.num_looked_into) | _machine_facts(machine, began)
     if left_out := [*left_out, *([f"other sizes: {why}"] if why else [])]:
         facts["left out"] = "; ".join(left_out)

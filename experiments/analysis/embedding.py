@@ -30,7 +30,7 @@ READINGS = ("truncated", "interpolated", "grouped", "recurrent", "windows")
 PLACES = (0.0, 0.5, 1.0)  # start, middle, end
 _TOKENS = 8192  # most tokens of a batch
 _STEP = 64  # lengths of batches are multiples: each is compiled once
-_GRASS = b"The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
+GRASS = b"The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
 _FIRST = (
     "Ada Boris Carla Dmitri Elena Farid Greta Hugo Irene Jamal Keiko Luis Maya Nils Olga Pablo Quinn Rosa Sven Tara"
 )
@@ -239,7 +239,7 @@ def passkey_set(
         raise ValueError(f"count={count} documents need as many names, and there are {len(names)}")
     rng = np.random.default_rng(seed)
     chosen, depth, keys = rng.permutation(names)[:count], rng.random(count), rng.integers(10_000, 100_000, count)
-    filler = np.resize(tokenizer.encode([_GRASS])[0] if filler is None else filler, size)
+    filler = np.resize(tokenizer.encode([GRASS])[0] if filler is None else filler, size)
     facts = [
         f" {name}'s pass key is {key}. Remember it. {key} is the pass key for {name}. ".encode()
         for name, key in zip(chosen, keys, strict=True)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments.records import RESULTS, Record, append_records, finite
+from posjax.jsonl import config_hash
 
 Metric = Mapping[Any, np.ndarray] | np.ndarray  # [N], a number for each text, or {at: [N]}
 Rows = dict[str, dict[str, Metric]]  # {row: {metric: numbers}}
@@ -47,7 +48,8 @@ def write_records(
     if not rows:
         return []
     share = seconds / (len(rows) * count)
-    same = dict(study=about.study, encoding=about.encoding, run=about.run, base=next(iter(rows)), config_hash=about.run)
+    same = dict(study=about.study, encoding=about.encoding, run=about.run, base=next(iter(rows)))
+    same["config_hash"] = config_hash({"run": about.run, "data": about.data_digest})
     same |= dict(data=about.data, data_digest=about.data_digest, parameters=about.parameters, unit=about.unit)
     same |= dict(each=about.each, steps=0, step_time=None, wall_time=0.0, evaluation_time=share, **machine)
     records = [

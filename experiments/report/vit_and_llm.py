@@ -80,7 +80,7 @@ def _of_gemma(records: Records) -> dict[str, str]:
 def _of_minilm(records: Records) -> dict[str, str]:
     moved, found = "cosine distance to the original", "pass key retrieved"
     return {
-        "components": _mean(records, MINILM, "the table", "components for 90 %", 0),
+        "components": _mean(records, MINILM, "the table", "components for 90 %", 0).removesuffix(" ± -"),
         "moved": _mean(records, MINILM, "positions + 64", moved, 3),
         "moved_far": _mean(records, MINILM, "positions + 192", moved, 2),
         "cut": _mean(records, MINILM, "truncated", found, 0, 100, 2048),
@@ -93,6 +93,7 @@ def _of_dino(records: Records) -> dict[str, str]:
     return {
         "grid": _mean(records, DINO, "the table", grid, 1, 100),
         "shuffled_grid": _mean(records, DINO, "the table with its rows shuffled", grid, 1, 100),
+        "cut_table": _mean(records, DINO, "252x252, not resized", cosine, 2),
         "along": _mean(records, DINO, "patches shuffled with their positions", cosine, 3),
         "in_place": _mean(records, DINO, "patches shuffled, positions in place", cosine, 2),
         "resized": _mean(records, DINO, "252x252, torch_bicubic", cosine, 2),

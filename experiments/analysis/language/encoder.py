@@ -1,9 +1,10 @@
 """Measures of an embedding model, and their page: its table, and embeddings when words or positions move.
 
-Rows are changes of one model, metrics have a value for each text; facts of the table have one for each draw of noise of the
-size of the weights' quantisation, and stand beside those of random walks of the same size.
+Rows are changes of one model, metrics have a value for each text. Facts of the table are single numbers, beside those of
+random walks of the same size.
 """
 
+import math
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,7 +15,6 @@ from matplotlib.figure import Figure
 from experiments.analysis import embedding, tables
 from experiments.analysis.language.subject import TextModel, Texts
 from experiments.analysis.measured import Rows
-from experiments.analysis.noise import rows_with_noise
 from experiments.analysis.page import Section, write_sections
 from experiments.analysis.vision import plots
 from experiments.records import Record, StudyRecords
@@ -33,13 +33,13 @@ LENGTHS = (256, 512, 1024, 2048, 4096)
 _PLACES = {"start": 0.0, "middle": 0.5, "end": 1.0}
 
 
-def measure_encoder(subject: TextModel, texts: Texts, words: np.ndarray) -> tuple[Rows, Rows, dict[str, np.ndarray]]:
-    """Returns the rows by text, the rows by draw of noise, and the arrays of figures.
+def measure_encoder(subject: TextModel, texts: Texts) -> tuple[Rows, Rows, Rows, dict[str, np.ndarray]]:
+    """Returns the rows by text, the facts of the table, those of random walks, and the arrays of figures.
 
     Args:
       texts: pieces of at most half the rows of the table.
-      words: tokens of an unrelated text, to insert.
     """
+    words = subject.tokenizer.encode([embedding.GRASS])[0]
     own = [text[len(subject.tokenizer.bos) : -1] for text in texts.tokens]
     ends, params = embedding.special_ends(subject.tokenizer), {"params": subject.params}
     rows: Rows = {}
@@ -54,7 +54,11 @@ def measure_encoder(subject: TextModel, texts: Texts, words: np.ndarray) -> tupl
         progress.update(2 * len(own))
         caption(progress, "positions moved")
         before = embed(own)
-        for shift in _SHIFTS:
+        table = tables.learned_tables(params)
+        longest = (
+            min((len(each) for each in table.values()), default=math.inf) - max(map(len, own)) - sum(map(len, ends))
+        )
+        for shift in (shift for shift in _SHIFTS if shift <= longest):
             after = embedding.text_embedder(subject.model, params, ends, shift=shift)(own)
             rows[f"positions + {shift}"] = {MOVED: embedding.cosine_distance(before, after)}
             progress.update(len(own))
@@ -63,30 +67,27 @@ def measure_encoder(subject: TextModel, texts: Texts, words: np.ndarray) -> tupl
         for reading, length, rank in embedding.passkey_ranks(subject.model, params, subject.tokenizer, **asked):
             rows.setdefault(reading, {}).setdefault(FOUND, {})[length] = (rank == 0).astype(float)
             progress.update(len(own))
-    facts, arrays = _table(subject, len(own))
-    return rows, facts, arrays
+    return rows, *_table(subject, len(own))
 
 
-def _table(subject: TextModel, draws: int) -> tuple[Rows, dict[str, np.ndarray]]:
-    """Returns the facts of the first learned table under noise, and of random walks, and the table."""
+def _table(subject: TextModel, draws: int) -> tuple[Rows, Rows, dict[str, np.ndarray]]:
+    """Returns the facts of the first learned table, and of random walks, and the tables."""
     found = tables.learned_tables(subject.params)
     if not found:
-        return {}, {}
-    path, table = next(iter(found.items()))
-    rng = np.random.default_rng(0)
-    noisy = [rows_with_noise(table, rng) for _ in range(draws)]
+        return {}, {}, {}
+    table, rng = next(iter(found.values())), np.random.default_rng(0)
     walks = [rng.standard_normal(table.shape).cumsum(axis=0) for _ in range(draws)]
-    rows = {}
-    for row, given in ((TABLE, noisy), (WALK, walks)):
-        spectra, likeness = (
-            [tables.spectrum(each) for each in given],
-            [tables.similarity_by_offset(each) for each in given],
-        )
-        rows[row] = {COMPONENTS: np.array([float(each.for_90) for each in spectra])}
-        rows[row][WAVES] = np.array([tables.sinusoid_share(each).sinusoids[-1] for each in given])
-        rows[row][RADIUS] = np.array([tables.helix(each).radius_spread[0] for each in given])
-        rows[row][LIKENESS] = np.array([each[len(each) // 2 + 1] for each in likeness])
-    return rows, {"table": table, "walk": walks[0]}
+    return {TABLE: _facts([table])}, {WALK: _facts(walks)}, {"table": table, "walk": walks[0]}
+
+
+def _facts(given: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+    likeness = [tables.similarity_by_offset(each) for each in given]
+    return {
+        COMPONENTS: np.array([float(tables.spectrum(each).for_90) for each in given]),
+        WAVES: np.array([tables.sinusoid_share(each).sinusoids[-1] for each in given]),
+        RADIUS: np.array([tables.helix(each).radius_spread[0] for each in given]),
+        LIKENESS: np.array([each[len(each) // 2 + 1] for each in likeness]),
+    }
 
 
 def write_encoder_page(
@@ -130,8 +131,7 @@ def _of_table(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator
     metrics = {COMPONENTS: 1, WAVES: 3, RADIUS: 3, LIKENESS: 3}
     cells = [(row, *(_cell(study, row, metric, digits) for metric, digits in metrics.items())) for row in (TABLE, WALK)]
     text = (
-        f"The learned table, {len(table)} rows. Facts are means over draws of noise of the size of the weights' "
-        "quantisation, and beside them those of random walks of the same size: components of any smooth table look like "
+        f"The learned table, {len(table)} rows, and random walks of the same size: components of any smooth table look like "
         f"waves. {untrained.sum()} rows look untrained (no likelier than chance to resemble their neighbours, and no longer "
         "than at initialisation)."
     )
@@ -142,8 +142,9 @@ def _of_moves(study: StudyRecords) -> Section:
     rows = [row for row in study.rows if is_whole(study.values(row, MOVED))]
     cells = [(escape_markdown(row), _cell(study, row, MOVED, 4)) for row in rows]
     text = (
-        f"Cosine distance of the embedding when words of another text are inserted, or words removed, {SHARE:.0%} of the "
-        "text (Lee et al. 2024, arXiv 2412.15241), and when all positions are shifted: 0 for relative encodings."
+        f"Cosine distance of the embedding when unrelated sentences are inserted, or words removed, {SHARE:.0%} of the "
+        "text (Lee et al. 2024, arXiv 2412.15241), and when all positions are shifted: 0 for relative encodings. What is "
+        "inserted at the start shifts all words behind it."
     )
     return Section("Words and positions moved", text, table=grid(("change", MOVED), cells))
 

@@ -20,6 +20,7 @@ from experiments.studies.readings import is_windowed
 from experiments.studies.running import bar, caption
 from posjax import data
 from posjax.encoding import Encoding, sites
+from posjax.spec import nearest
 
 SCORED = 128  # tokens at the end of a text
 LEAST = 128  # tokens of a text
@@ -31,6 +32,14 @@ BAND = "wavelength of the most used pair over the tokens seen, octaves"
 MASSIVE, RATIO = "massive channels", "largest norm of a channel"
 LOOKS_BACK = 0.3  # least score of a head that counts as one of the token before
 _SHIFTS, _GAPS, _DILATIONS = (1, 1000, 16384), (1000,), (2,)
+OTHER_ROWS = (
+    *(f"no window{scaling}, windowed layers" for scaling in ("", " and PI", " and NTK", " and YaRN")),
+    *(f"positions + {shift}" for shift in _SHIFTS),
+    *(f"positions + {gap} behind the first token" for gap in _GAPS),
+    *(f"positions x {factor}" for factor in _DILATIONS),
+    *("fastest quarter still", "slowest quarter still", "massive channels fixed", "as many others fixed"),
+    *("without BOS", "BOS again in the middle", "words shuffled"),
+)  # beside those of `removal.readings`
 _COPIES = 128  # random tokens that stand twice
 
 
@@ -43,11 +52,12 @@ def measure_decoder(subject: TextModel, texts: Texts, only: Collection[str] = ()
     if (length := texts.tokens.shape[1] - 1) < LEAST:
         raise ValueError(f"texts of {length} tokens are too short for pass keys: take --length={LEAST} or more")
     plans = [_heads, _random_copies, _sinks, _readings, _stretched, _shifts, _pairs, _massive, _pass_keys]
-    if len(subject.tokenizer.bos) != 1:
-        plans.remove(_sinks)
     if [*only] == [OWN]:
         plans = [_readings]
     readings = [*removal.readings(subject.pattern, length)]
+    known = [*(reading.label for reading in readings), *OTHER_ROWS]
+    if unknown := [row for row in only if row not in known]:
+        raise ValueError(f"there is no row {unknown[0]!r} of this model; {nearest(unknown[0], known)}")
     total = len(texts.tokens) * (len(readings) + 25)
     rows: Rows = {OWN: {}}
     arrays: dict[str, np.ndarray] = {}
@@ -58,6 +68,8 @@ def measure_decoder(subject: TextModel, texts: Texts, only: Collection[str] = ()
             for row, metrics in plan(subject, texts, reader, arrays):
                 rows.setdefault(row, {}).update(metrics)
         _finish(progress)
+    if left := [row for row in only if row not in rows]:
+        raise ValueError(f"this model cannot be read so: {left[0]!r}; leave it out of --rows")
     return rows, arrays
 
 
@@ -71,12 +83,13 @@ Found = Iterator[tuple[str, dict[str, Metric]]]
 
 
 def _waves(subject: TextModel) -> list[Waves | None]:
-    """Returns the frequencies of each layer; layers with one encoding share them."""
-    known = {}
+    """Returns the frequencies of each layer; layers with one encoding that learns nothing share them."""
+    known, found = {}, []
     for encoding, params in subject.layers:
-        if encoding not in known:
+        if encoding not in known or jax.tree.leaves(params):
             known[encoding] = waves(encoding, params, subject.dims, sites(8))
-    return [known[encoding] for encoding, _ in subject.layers]
+        found.append(known[encoding])
+    return found
 
 
 def _heads(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[str, np.ndarray]) -> Found:
@@ -98,10 +111,11 @@ def _heads(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[st
         seen = look(subject.params, text[:-1], site)
         found.append([_of_layer(subject, index, layer, turning[index]) for index, layer in enumerate(seen)])
         reader.tick(1)
-    names = {name for of_text in found for layer in of_text for name in layer}
-    for name in sorted(names & {"profile", "use", "previous", "sink", "norms"}):
+    for name in ("profile", "use", "previous", "sink"):
+        if len({np.shape(layer.get(name)) for layer in found[0]}) > 1 or name not in found[0][0]:
+            continue  # layers with other pairs of channels, or without any, have no common figure
         arrays[name] = np.stack([np.mean([layer[name] for layer in each], axis=0) for each in zip(*found, strict=True)])
-    if None not in turning:
+    if "use" in arrays:
         arrays["magnitude"] = np.stack([each.magnitude[0] for each in turning])
     by_head = {FIRST: "sink", OLDEST: "oldest", SLOW: "slow", GAINS: "gains", BAND: "band"}
     metrics: dict[str, Any] = {}
@@ -131,7 +145,9 @@ def _of_layer(subject: TextModel, index: int, layer: LayerValues, turning: Waves
     norms = {name: massive.channel_norms(x) for name, x in tensors.items()}
     found["massive"] = {name: massive.is_massive(x).sum(axis=1).mean() for name, x in norms.items()}
     found["ratio"] = {name: (x.max(axis=1) / x.mean(axis=1)).mean() for name, x in norms.items()}
-    if turning is None:
+    if (
+        turning is None or subject.model.block.latent is not None
+    ):  # latent queries have channels that never turn before them
         return found
     magnitude = np.broadcast_to(turning.magnitude, (subject.model.block.num_heads, len(turning.pairs)))
     use = frequency_use(layer.query[None], layer.key[None], turning.pairs).product
@@ -181,10 +197,15 @@ def _sinks(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[st
     again, start = np.insert(tokens, middle, tokens[:, 0], axis=1)[:, :-1], sites(heads.SINK_TOKENS)
     rng = np.random.default_rng(0)
     words = np.stack([np.append(text[:1], rng.permutation(text[1:])) for text in tokens])
-    rows = {OWN: (tokens, start), "positions + 1000": (tokens, sites(heads.SINK_TOKENS, 1000))}
-    rows["without BOS"] = texts.tokens[:, 1 : heads.SINK_TOKENS + 1], start
-    rows |= {"BOS again in the middle": (again, start), "words shuffled": (words, start)}
+    rows = {OWN: (tokens, start), "words shuffled": (words, start)}
+    if "learned" not in subject.encoding:
+        rows["positions + 1000"] = tokens, sites(heads.SINK_TOKENS, 1000)
+    if subject.tokenizer.bos:
+        rows["without BOS"] = texts.tokens[:, 1 : heads.SINK_TOKENS + 1], start
+        rows["BOS again in the middle"] = again, start
     for row, (given, site) in rows.items():
+        if not reader.wants(row):
+            continue
         scores = np.array([[layer.weights for layer in look(subject.params, text, site)] for text in given])
         first, second = scores[:, :, 0], scores[:, :, 1]  # [N, L, H]
         yield row, {SINKS: (first > heads.SINK).mean((1, 2)), f"{FIRST}, all layers": first.mean((1, 2))}
@@ -243,7 +264,8 @@ def _shifts(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[s
 def _pairs(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[str, np.ndarray]) -> Found:
     """The loss, and the attention of the heads of the token before, where the fastest or slowest pairs do not turn."""
     turning = dict(zip((encoding for encoding, _ in subject.layers), _waves(subject), strict=True))
-    if any(each is None or (each.wave.shape[1] > 1 and np.ptp(each.wave, axis=1).any()) for each in turning.values()):
+    learned = any(jax.tree.leaves(params) for _, params in subject.layers)
+    if learned or "use" not in arrays or any(np.ptp(each.wave, axis=1).any() for each in turning.values()):
         return
     known, site = arrays["previous"] > LOOKS_BACK, sites(texts.tokens.shape[1] - 1)  # [L, H]
     patterns = {OWN: None, "fastest quarter still": _still(subject, turning, fastest=True)}
@@ -276,7 +298,8 @@ def _fixed(subject: TextModel, texts: Texts) -> dict[str, tuple]:
     seen = heads.look_into(subject.model)(subject.params, texts.tokens[0, :-1], sites(texts.tokens.shape[1] - 1))
     layers, rng = [encoding for encoding, _ in subject.layers], np.random.default_rng(0)
     rows = {"massive channels fixed": "massive", "as many others fixed": "other"}
-    return {row: massive.fixed_pattern(layers, seen, which, rng) for row, which in rows.items()}
+    made = {row: massive.fixed_pattern(layers, seen, which, rng) for row, which in rows.items()}
+    return {row: pattern for row, pattern in made.items() if pattern != tuple(layers)}
 
 
 def _massive(subject: TextModel, texts: Texts, reader: TextReader, arrays: dict[str, np.ndarray]) -> Found:

@@ -16,6 +16,7 @@ from experiments.analysis.language.findings import (
     LOOKS_BACK,
     LOSS,
     MASSIVE,
+    OLDEST,
     PASSKEY,
     PREVIOUS,
     RATIO,
@@ -64,10 +65,12 @@ def _costs(study: StudyRecords) -> dict[str, Interval]:
 def _free(study: StudyRecords) -> Section:
     """The sentence that a user wants: the largest change that costs nothing."""
     costs = {row: each for row, each in _costs(study).items() if not row.startswith("positions")}
-    free = [row for row, each in costs.items() if each.mean + np.nan_to_num(each.half_width) < _FREE]
+    free = [row for row, each in costs.items() if each.mean + each.half_width < _FREE]  # a single text has no interval
     own = mean_interval(list(study.values(OWN, LOSS).values()))
     text = f"The loss as loaded is {own.text(3)} nats per token. "
-    if free:
+    if not costs:
+        text += "Nothing was changed."
+    elif free:
         named = "; ".join(f"{row} ({costs[row].text(4, signed=True)})" for row in free)
         text += f"Costs less than {_FREE:g} nats per token, with the whole 95 % interval over texts: {named}."
     else:
@@ -78,7 +81,8 @@ def _free(study: StudyRecords) -> Section:
 def _removal(study: StudyRecords) -> Iterator[Section]:
     costs = dict(sorted(_costs(study).items(), key=lambda item: item[1].mean))
     moved = [row for row in costs if row.startswith("positions")]
-    rows = [row for row in costs if row not in moved]
+    if not (rows := [row for row in costs if row not in moved]):
+        return
     figure = Figure(figsize=(8.0, 0.9 + 0.22 * len(rows)))
     axes = figure.add_subplot()
     for y, row in enumerate(rows):
@@ -116,7 +120,9 @@ def _frequencies(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Itera
     bar = figure.colorbar(drawn, ax=axes, ticks=[-3, 0, 3])
     bar.ax.set_yticklabels(["1/8", "1", "8"])
     bar.set_label("share of |q||k|, times number of pairs")
-    slow, gains = (mean_of(study, f"{name}, all layers") for name in (SLOW, GAINS))
+    slow, gains = (
+        mean_of(study, f"{name}, all layers") for name in (SLOW, GAINS)
+    )  # gains are of models with such norms
     text = (
         "The mean of |q||k| of each pair of channels that turns together, behind norms (Barbero et al. 2024, arXiv "
         "2410.06205), as a share of its head's; 1 is an even share. The slowest quarter of the pairs holds "
@@ -152,6 +158,8 @@ def percent(study: StudyRecords, row: str, metric: str, at=None) -> str:
 
 
 def _heads(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator[Section]:
+    if FIRST not in study.metrics:
+        return
     figure = Figure(figsize=(8.0, 2.9))
     axes = figure.add_subplot()
     lines = {FIRST: "first token (mean)", PREVIOUS: "token before (best head)", INDUCTION: "induction (best head)"}
@@ -172,6 +180,10 @@ def _heads(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator[Se
         "token before (best head of the layer), and behind the earlier copy of random tokens that stand twice (Olsson et al. "
         "2022, arXiv 2209.11895, best head). Means and 95 % intervals over texts. Below: attention of each head by distance."
     )
+    if oldest := mean_of(study, f"{OLDEST}, windowed layers") or mean_of(study, f"{OLDEST}, all layers"):
+        text += (
+            f" Where a window has left the first token behind, its oldest token gets {oldest.scaled(100).text(1)} %."
+        )
     yield Section("Heads", text, figures)
 
 
@@ -197,8 +209,8 @@ def _sinks(study: StudyRecords) -> Iterator[Section]:
     header = ("first 64 tokens", *(f"{metric} (%)" for metric in metrics))
     text = (
         "A head is a sink if its attention on the first token is above 0.3, in the mean of queries within the first 64 "
-        "tokens (Gu et al. 2024). The same where all positions are moved, the BOS is left out, stands again at token 32, or "
-        "the words behind it are shuffled."
+        "tokens (Gu et al. 2024). The same where all positions are moved, the BOS is left out or stands again at token 32, "
+        "or the words are shuffled."
     )
     yield Section("Sinks", text, table=grid(header, cells))
 
@@ -219,6 +231,8 @@ def _shifts(study: StudyRecords) -> Iterator[Section]:
 
 
 def _massive(study: StudyRecords) -> Iterator[Section]:
+    if mean_of(study, f"{MASSIVE}, keys") is None:
+        return
     named = ("queries", "keys", "values")
     cells = []
     for name in named:

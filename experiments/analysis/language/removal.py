@@ -122,6 +122,8 @@ def masked(mask: str) -> Change:
     part = parse(mask)
 
     def change(encoding: Encoding) -> Encoding:
+        if encoding.mask().memory.last <= part.mask().memory.last:  # it sees no more as it is
+            return encoding
         parts = encoding.parts if isinstance(encoding, Sum) else (encoding,)
         return Sum((*(each for each in parts if not isinstance(each, Window)), part))
 

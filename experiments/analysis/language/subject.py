@@ -1,5 +1,6 @@
 """The subject of an analysis: a language model of a run or of published weights, and texts that are chosen by a hash."""
 
+import functools
 import hashlib
 import pathlib
 from collections.abc import Callable, Collection
@@ -192,12 +193,13 @@ class TextReader:
         position: Int[np.ndarray, " T"] | None = None,
     ) -> Read:
         """Reads a text with its tokens at these positions, or from 0 on."""
-        model, params = self.subject.under(encodings)
         if encodings not in self._programs:
-            self._programs[encodings] = jax.jit(lambda *given: self._read(model, *given))
+            model, params = self.subject.under(encodings)
+            self._programs[encodings] = jax.jit(functools.partial(self._read, model)), params
+        program, params = self._programs[encodings]
         site = sites(len(text) - 1)
         site = site if position is None else site._replace(position=np.asarray(position, np.int32))
-        found = Read(*map(np.asarray, self._programs[encodings](params, text, site)))
+        found = Read(*map(np.asarray, program(params, text, site)))
         self.tick(1)
         return found
 

@@ -8,7 +8,6 @@ from matplotlib.figure import Figure
 
 from experiments.analysis import tables
 from experiments.analysis.measured import Rows
-from experiments.analysis.noise import rows_with_noise
 from experiments.analysis.page import Section
 from experiments.analysis.vision.resizing import (
     DISTINCT_METHODS,
@@ -43,16 +42,16 @@ def unmoved(images: Pictures) -> str | None:
 
 
 def measure_moved(images: Pictures) -> tuple[Rows, Rows]:
-    """Returns the rows by image, of the `originals`, and facts of the table by draw of noise."""
+    """Returns the rows by image, of the `originals`, and facts of the table by group of channels."""
     subject, pictures = images.subject, images.originals
     count = len(pictures)
     model, patch = subject.model, images.patch
     rows: Rows = {}
     height, width = model.image_size
     smaller = (height // 2 // patch * patch, width // 2 // patch * patch)
-    sizes = [smaller, (smaller[0], width)]
-    with bar((len(sizes) * len(DISTINCT_METHODS) + 2) * count, "image") as progress:
-        for (h, w), method, cosines in resized_features(subject, pictures, sizes, DISTINCT_METHODS):
+    sizes, methods = [smaller, (smaller[0], width)], (*DISTINCT_METHODS, None)
+    with bar((len(sizes) * len(methods) + 2) * count, "image") as progress:
+        for (h, w), method, cosines in resized_features(subject, pictures, sizes, methods):
             rows[method if method == OTHER_IMAGES else f"{h}x{w}, {method}"] = _metrics(cosines)
             progress.update(count)
         if images.size == tuple(model.image_size):
@@ -66,17 +65,16 @@ def _metrics(cosines: FeatureCosines) -> dict[str, np.ndarray]:
     return {MEAN: cosines.mean} | ({} if cosines.cls is None else {CLS: cosines.cls})
 
 
-def _table(params: Any, draws: int) -> Rows:
+def _table(params: Any, groups: int) -> Rows:
+    """Returns the grid in the table, by groups of channels."""
     found = [table for table in tables.learned_tables(params).values() if table.ndim == 3]
-    if not found:
+    if not found or found[0].shape[-1] < groups:
         return {}
-    table, rng = found[0], np.random.default_rng(0)
-    flat = table.reshape(-1, table.shape[-1])
-    noisy = [rows_with_noise(flat, rng).reshape(table.shape) for _ in range(draws)]
-    shuffled = [rng.permutation(flat).reshape(table.shape) for _ in range(draws)]
+    table = found[0]
+    shuffled = np.random.default_rng(0).permutation(table.reshape(-1, table.shape[-1])).reshape(table.shape)
     rows = {}
-    for row, given in ((TABLE, noisy), (SHUFFLED, shuffled)):
-        shares = [tables.row_plus_column(each) for each in given]
+    for row, given in ((TABLE, table), (SHUFFLED, shuffled)):
+        shares = [tables.row_plus_column(each) for each in np.array_split(given, groups, axis=-1)]
         rows[row] = {BOTH: np.array([each.both for each in shares]), ROW: np.array([each.row for each in shares])}
         rows[row][COLUMN] = np.array([each.column for each in shares])
     return rows
@@ -88,16 +86,15 @@ def sections_of(study: StudyRecords) -> Iterator[Section]:
     if rows := [row for row in (TABLE, SHUFFLED) if is_whole(study.values(row, BOTH))]:
         text = (
             "The share of the table's variance that a code of the row plus a code of the column explains, and each alone; "
-            "beside it that of the table with its rows shuffled. Means over draws of noise of the size of the weights' "
-            "precision, and over shuffles."
+            "beside it that of the table with its rows shuffled. Means over groups of channels."
         )
         yield Section("A grid in the table", text, table=_grid(study, rows, metrics))
     if not study.rows:
         return
     sizes = [row for row in study.rows if is_whole(study.values(row, MEAN)) and row not in (ALONG, IN_PLACE)]
     text = (
-        "Features of images at other sizes, the table resized by each method, against those at the model's own size: mean "
-        "cosine and 95 % interval over images. Images are stretched, so that things keep their relative places. "
+        "Features of images at other sizes, the table resized by each method or not at all, against those at the model's own "
+        "size: mean cosine and 95 % interval over images. Images are stretched, so that things keep their relative places. "
         f"{OTHER_IMAGES.capitalize()}: the cosine of an image to the others, for scale."
     )
     yield Section("Other sizes", text, {"other_sizes": _sizes(study, sizes)}, _grid(study, sizes, (CLS, MEAN)))

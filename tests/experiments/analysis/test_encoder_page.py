@@ -30,7 +30,7 @@ def test_measures_of_an_encoder(encoding, tmp_path, monkeypatch):
     own, rng = subject(encoding), np.random.default_rng(0)
     documents = data.Documents("books", ("a",), (rng.integers(0, 256, 3000).astype(np.uint8),))
     texts = draw_texts(documents, 4, 128)
-    rows, facts, arrays = encoder.measure_encoder(own, texts, documents.texts[0][:200])
+    rows, facts, walks, arrays = encoder.measure_encoder(own, texts)
     moved = rows["positions + 64"][encoder.MOVED]
     assert (moved > 1e-4).all() if encoding == "learned" else (moved < 1e-6).all()
     assert set(rows["truncated"][encoder.FOUND]) == {256, 768}
@@ -41,9 +41,10 @@ def test_measures_of_an_encoder(encoding, tmp_path, monkeypatch):
     about = About("tiny", encoding, "0", 1, "books", "x", "token", "text", texts.titles)
     machine = {"device": "cpu", "versions": {"cpus": 2}}
     records = write_records(tmp_path, rows, about, 1.0, machine)
-    records += write_records(tmp_path, facts, about._replace(each="draw of noise"), 0.0, machine)
+    records += write_records(tmp_path, facts, about._replace(each="table", titles=[""]), 0.0, machine)
+    records += write_records(tmp_path, walks, about._replace(each="random walk"), 0.0, machine)
     encoder.write_encoder_page(tmp_path, records, arrays, "A page", {}, "a command")
-    assert set(read_study(tmp_path).studies["tiny"].rows) == {*rows, *facts}
+    assert set(read_study(tmp_path).studies["tiny"].rows) == {*rows, *facts, *walks}
     page = (tmp_path / "README.md").read_text()
     assert ("## The table of positions" in page) == bool(facts)
     assert "| positions + 64 |" in page
