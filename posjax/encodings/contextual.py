@@ -190,11 +190,11 @@ class TransformerXL(Encoding):
 class Inkling(Encoding):
     """Relative bias read off the query's token: (x_q R_h) . P[:, d] at the distance d, query minus key; 0 from `extent` on.
 
-    Thinking Machines (2026), Inkling, which has no other positions; there is no paper, so the source is transformers 5.24's
-    `InklingAttention`. x is the layer's input. R gives each head `rank` numbers, which mix the profiles of P over the
-    distance; all heads share P. A later key has a bias of 0. Inkling's window layers have their window as extent. The bias is
-    not scaled; Inkling's products are, by 1/D where queries and keys are normed. A fractional distance counts as the whole
-    distance nearer to 0. Nothing is added where a token stands nowhere.
+    Of the model Inkling (2026) by Thinking Machines, which has no other positions. There is no paper: the source is
+    `InklingAttention` of transformers 5.24. x is the layer's input. R gives each head `rank` numbers, which mix the profiles
+    of P over the distance; all heads share P. A later key has a bias of 0. Inkling's window layers have their window as
+    extent. The bias is not scaled; Inkling's products are, by 1/D where queries and keys are normed. A fractional distance
+    counts as the whole distance nearer to 0. Nothing is added where a token stands nowhere.
 
     With A position axes the biases of the axes add up, and the sum is 0 unless the distance on every axis has a column, as
     vit-pytorch's `RelativeProjPositionalBias` has it.

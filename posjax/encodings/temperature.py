@@ -173,8 +173,9 @@ class LearnedSink(Encoding):
 class TokenSink(Encoding):
     """A logit of each query and head in the softmax's denominator, read off the query's token: s_qh = w_h . x_q.
 
-    Thinking Machines (2026), Inkling 2; there is no paper, so the source is transformers 5.24's `Inkling2FullAttention`.
-    x is the layer's input. As with `learned_sink`, every query has it, and it is neither scaled nor masked.
+    Of the second Inkling (2026) by Thinking Machines. There is no paper: the source is `Inkling2FullAttention` of
+    transformers 5.24. x is the layer's input. As with `learned_sink`, every query has it, and it is neither scaled nor
+    masked.
 
     Parameters: {"kernel": [M, H]}, initialised N(0, stddev^2) as in transformers.
 

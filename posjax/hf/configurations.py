@@ -18,6 +18,8 @@ A whole configuration, which has a model_type, may be of a model without rotary 
   position_embedding_type says.
 - Qwen 1 gives `rope(scaling=dynamic_ntk(factor=2, ..., doubling=True)) + log_n(...)`; a dual_chunk_attention_config puts
   `dual_chunk(...) >>` before.
+- Inkling and Inkling 2 give `inkling(...)` in each layer, the latter with `token_sink()`. Inkling, whose queries and keys
+  are normed, scales its products by 1/head_dim: attend(..., scale=1 / head_dim).
 - Vision towers of rope_type "axial" give `axial_rope(...)`, as their model_type pairs channels.
 
 It may also have layers that differ (windows, layers without rotary encoding, two bases): where all layers of attention

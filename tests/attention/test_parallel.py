@@ -45,7 +45,9 @@ def assert_close(jobs, limit=2e-5):
 @pytest.mark.slow
 def test_devices_compute_what_one_does():
     """Values and gradients, in a ring of 4 devices that share a sequence, and the batch between groups of them."""
-    assert_close([["rope() + shaw() + fox() + value_rotary() + learned_sink(stddev=1)", LINE, 2, 4, "zigzag", "ring"]])
+    inkling = "inkling(rank=3, extent=5, n_floor=3, clip=2, stddev=0.5) + token_sink(stddev=0.5)"
+    specs = ["rope() + shaw() + fox() + value_rotary() + learned_sink(stddev=1)", inkling]
+    assert_close([[spec, LINE, 2, 4, "zigzag", "ring"] for spec in specs])
 
 
 @pytest.mark.thorough

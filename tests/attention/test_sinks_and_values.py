@@ -19,16 +19,6 @@ Q, K, V = (
 IMPLEMENTATIONS = ["dense", "blockwise"]
 
 
-class ContentSink(pj.Encoding):
-    """A sink of each query and head, read off the query's token."""
-
-    def observe(self, params, x, site, past=None):
-        return site._replace(state=x @ params)
-
-    def sink(self, params, q_site, num_heads):
-        return q_site.state
-
-
 class ByHead(pj.Encoding):
     """Values times the number of their head and 1 + their position; outputs times 2 + that of the query."""
 
@@ -74,26 +64,23 @@ def test_a_sink_far_above_or_below_the_logits_overflows_nothing(implementation):
 
 
 def reads_with_content_sinks(encoding, x, weight, qkv, **options):
-    """The outputs of one layer whose sinks are x @ weight, and the encoding's parameters for it."""
-    params = {"alone": weight, "sum": (weight, {"sink": jnp.zeros(HEADS)}), "placed": ((), weight)}[encoding]
-    encoding = {
-        "alone": ContentSink(),
-        "sum": ContentSink() + pj.parse("learned_sink"),
-        "placed": pj.parse("interpolate(factor=2)") >> ContentSink(),
-    }[encoding]
+    """The outputs of one layer whose sinks are x @ weight."""
+    params, nothing = {"kernel": weight}, {"sink": jnp.zeros(HEADS)}
+    params = params if encoding == "token_sink" else (params, nothing) if "+" in encoding else ((), params)
+    encoding = pj.parse(encoding)
     site = pj.sites(len(x))
     x, hosted = pj.host(encoding, params, x, site, key=None)
     return hosted.attend(*qkv, x=x, causal=True, **options)
 
 
-@pytest.mark.parametrize("encoding", ["alone", "sum", "placed"])
+@pytest.mark.parametrize("encoding", ["token_sink", "token_sink + learned_sink", "interpolate(factor=2) >> token_sink"])
 def test_a_sink_of_each_query(encoding):
     """Outputs by hand for logits of 0; tiles with their gradients as dense."""
     x = jax.random.normal(jax.random.key(3), (100, 8))
     weight, qkv = jax.random.normal(jax.random.key(4), (8, HEADS)), jnp.zeros((3, 100, HEADS, DIM)).at[2].set(1.0)
     sinks, seen = np.exp(np.asarray(x @ weight, np.float64)), np.arange(1, 101)[:, None]
     out = reads_with_content_sinks(encoding, x, weight, qkv, implementation="dense")
-    np.testing.assert_allclose(out[..., 0], seen / (seen + sinks + (encoding == "sum")), rtol=2e-5)
+    np.testing.assert_allclose(out[..., 0], seen / (seen + sinks + ("+" in encoding)), rtol=2e-5)
 
     def loss(implementation):
         qkv = jax.random.normal(jax.random.key(5), (3, 100, HEADS, DIM))
@@ -108,18 +95,19 @@ def test_a_sink_of_each_query(encoding):
 
 def test_a_sink_of_each_query_in_a_cache_and_on_devices():
     x, weight = jax.random.normal(jax.random.key(3), (T, 8)), jax.random.normal(jax.random.key(4), (8, HEADS))
+    encoding, weight = pj.parse("token_sink"), {"kernel": weight}
     known = dict(consumed=("observe",))
-    site = ContentSink().observe(weight, x, SITE)
-    expected = pj.attend(ContentSink(), weight, Q, K, V, site, site, causal=True, **known)
+    site = encoding.observe(weight, x, SITE)
+    expected = pj.attend(encoding, weight, Q, K, V, site, site, causal=True, **known)
     cache, outs = empty_cache(T, KEY_HEADS, DIM, site), []
     for t in range(T):
         new = jax.tree.map(lambda leaf, t=t: leaf[t : t + 1], (Q, K, V, site))
-        out, cache = attend_cached(ContentSink(), weight, *new, cache, **known)
+        out, cache = attend_cached(encoding, weight, *new, cache, **known)
         outs.append(out[0])
     np.testing.assert_allclose(np.stack(outs), expected, atol=1e-5)
     for keys in ("gather", "ring"):
         context = ContextParallel(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("context",)), keys=keys)
-        out = attend_parallel(ContentSink(), weight, Q, K, V, site, site, context=context, causal=True, **known)
+        out = attend_parallel(encoding, weight, Q, K, V, site, site, context=context, causal=True, **known)
         np.testing.assert_allclose(out, expected, atol=1e-5)
 
 
