@@ -78,7 +78,7 @@ def test_axial_rotary_of_timm(layout):
 
 def test_goldens_name_their_makers_and_stay_small():
     files = list(GOLDENS.glob("*.npz"))
-    assert sum(file.stat().st_size for file in files) < 1_500_000
+    assert sum(file.stat().st_size for file in files) < 1_700_000
     for file in files:
         arrays = load(file.stem)
         versions = arrays["versions"] if "versions" in arrays else json.loads(str(arrays["json"]))["versions"]

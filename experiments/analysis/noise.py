@@ -17,8 +17,11 @@ def with_noise(params: Any, seed: int = 0) -> Any:
 
     A block is 16 weights along the inputs of a matrix; see `rows_with_noise`. Vectors and tables of positions, which are kept
     in full, stay.
+
+    Raises:
+      ValueError: the weights are not quantised: fewer than a tenth of the blocks have a number twice.
     """
-    rng = np.random.default_rng(seed)
+    rng, repeats = np.random.default_rng(seed), []
 
     def noisy(path: Any, leaf: Array) -> Array:
         names = [str(getattr(key, "key", key)) for key in path]
@@ -26,14 +29,21 @@ def with_noise(params: Any, seed: int = 0) -> Any:
             return leaf
         x = np.asarray(leaf, np.float32)
         if names[-1] == "embedding":
-            made = rows_with_noise(x, rng)
+            made = x
         elif "out" in names:  # inputs are heads and channels
-            made = rows_with_noise(x.reshape(-1, x.shape[-1]).T, rng).T
+            made = x.reshape(-1, x.shape[-1]).T
         else:
-            made = rows_with_noise(x.reshape(x.shape[0], -1).T, rng).T
-        return jnp.asarray(made.reshape(x.shape), leaf.dtype)
+            made = x.reshape(x.shape[0], -1).T
+        if made.shape[1] % BLOCK == 0:
+            blocks = np.sort(made[:100].reshape(-1, BLOCK), axis=1)
+            repeats.append((np.diff(blocks, axis=1) == 0).any(axis=1).mean())
+        made = rows_with_noise(made, rng)
+        return jnp.asarray((made if names[-1] == "embedding" else made.T).reshape(x.shape), leaf.dtype)
 
-    return jax.tree_util.tree_map_with_path(noisy, params)
+    found = jax.tree_util.tree_map_with_path(noisy, params)
+    if not repeats or np.mean(repeats) < 0.1:
+        raise ValueError("these weights are not quantised: leave out --noise")
+    return found
 
 
 def rows_with_noise(rows: Float[np.ndarray, "N M"], rng: np.random.Generator) -> Float[np.ndarray, "N M"]:
