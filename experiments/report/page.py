@@ -260,16 +260,17 @@ def regime(records: Iterable[Record]) -> str:
         _span({record.parameters for record in records}, "{:,}", "parameter"),
         _span({record.steps for record in records if record.steps}, "{:,}", "step"),
         _span({record.passes for record in records if record.passes}, "{:.3g}", "pass"),
-        _span(seeds, "{}", _unit_of_repetition(records)),
+        "" if records[0].each else _span(seeds, "{}", "seed"),
     ]
     rates = _span({record.learning_rate for record in records if record.learning_rate}, "{:g}", "")
     parts += [f"learning rate {rates.strip()}"] if rates else []
     return ", ".join([*filter(None, parts), *dict.fromkeys(record.device for record in records)])
 
 
-def _unit_of_repetition(records: Iterable[Record]) -> str:
-    """Returns "seed", or what a published model is measured on: "text", "image", or "text or image"."""
-    return " or ".join(dict.fromkeys(record.each or "seed" for record in records))
+def _units_of_repetition(records: Iterable[Record]) -> str:
+    """Returns "seeds", or what a published model is measured on: "texts", or "texts and images"."""
+    units = dict.fromkeys(record.each or "seed" for record in records)
+    return " and ".join(f"{unit}s" for unit in units if unit in ("seed", "text", "image"))
 
 
 def _span(values: set, form: str, noun: str) -> str:
@@ -305,6 +306,8 @@ def _notes(records: Records) -> list[str]:
     """Returns notes on rows that are not quite comparable, and on the choice of learning rates."""
     notes = []
     for study in records.studies.values():
+        if study.records[0].each:  # one model on each text: a row has the unit of repetition that suits it
+            continue
         seeds = {row: sorted(record.seed for record in found) for row, found in study.rows.items()}
         if len({tuple(found) for found in seeds.values()}) > 1:
             listed = "; ".join(f"{row}: {', '.join(map(str, found))}" for row, found in seeds.items())
@@ -342,12 +345,14 @@ def how_to_read(records: Records, tables: Sequence[StudyTable], judged: Sequence
     """Returns the footnotes of all tables and figures."""
     tests = sorted({made.tests for made in tables})
     runs = [frozenset(record.run for record in rows) for rows in records.rows]
-    paired = f"t tests, paired by {_unit_of_repetition(records)} where rows read the same weights and else Welch's"
+    paired = (
+        f"t tests, paired by {_units_of_repetition(records)[:-1]} where rows read the same weights and else Welch's"
+    )
     paired = paired if len(runs) > len(set(runs)) else "Welch's t tests"
-    unit = _unit_of_repetition(records)
-    left_out = " and leave out the sampling of the test set" if unit == "seed" else ""
+    units = _units_of_repetition(records)
+    left_out = " and leave out the sampling of the test set" if units == "seeds" else ""
     parts = [
-        f"Numbers are means over {unit}s ± half-widths of 95 % Student t intervals, which are not corrected{left_out}."
+        f"Numbers are means over {units} ± half-widths of 95 % Student t intervals, which are not corrected{left_out}."
     ]
     if tests and tests[-1]:
         parts.append(
