@@ -15,6 +15,7 @@ with it is not the model's. The functions are in experiments.analysis. Errors ar
 
 import argparse
 import pathlib
+import resource
 import sys
 import time
 from typing import Any
@@ -172,9 +173,10 @@ def _image_facts(images: Any, looked_into: int) -> dict[str, str]:
 
 
 def _machine_facts(machine: dict[str, Any], began: float) -> dict[str, str]:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
     return {
         "versions": ", ".join(f"{key} {value}" for key, value in machine["versions"].items()),
-        "time": f"{(time.perf_counter() - began) / 60:.1f} minutes on {machine['device']}",
+        "cost": f"{(time.perf_counter() - began) / 60:.1f} minutes on {machine['device']}, {peak:.1f} GB of memory at most",
     }
 
 
