@@ -18,10 +18,10 @@ from jaxtyping import Bool, Float
 import posjax as pj
 from experiments.report.families import family_of
 from posjax.describe.catalogue import documentation, parameter_shapes, summary
-from posjax.describe.probes import weighed_logits
+from posjax.describe.probes import observed, weighed_logits
 from posjax.describe.scorecard.measures import softmax
 from posjax.describe.scorecard.specs import every_name, measured_spec
-from posjax.describe.worlds import awake, grid_width, with_relation
+from posjax.describe.worlds import Part, awake, grid_width, with_relation
 from posjax.encoding import Dims, Encoding, Params, Site, grid, sites
 from posjax.spec import layers_text, parse_layers
 
@@ -152,7 +152,8 @@ def landscape(encoding: Encoding) -> Landscape:
     if "weigh" in encoding.hooks:  # `text` has the logs of its weights
         weights = np.where(seen, np.exp(text), 0.0)
     else:
-        weights = np.asarray(encoding.weigh(params, text, seen, site, site))
+        read = observed(Part(encoding, params, encoding.place(params, site)), dims)  # a sink may read its query
+        weights = np.asarray(encoding.weigh(params, text, seen, read, read))
     return Landscape(encoding, sizes, *looks, weights, operations, learned)
 
 
