@@ -168,4 +168,10 @@ def test_the_whole_site_is_made_by_its_command(tmp_path, capsys):
     assert drawn | made["landscapes"]["refused"].keys() == {*every_name(), "rope() + alibi()", "rope(), rope(), none()"}
     assert {card["name"] for card in made["cards"]["cards"]} >= {*pj.names()}
     scripts = re.findall(r'<script src="([^"]+)"', (tmp_path / "index.html").read_text())
-    assert {str(path.relative_to(tmp_path)) for path in files} == {*scripts, "index.html", "atlas.css"}
+    story = (tmp_path / "vit_and_llm.html").read_text()
+    pictures = re.findall(r'<img src="([^"]+)"', story)
+    assert len(pictures) == 4
+    assert 'href="index.html"' in story
+    assert 'href="vit_and_llm.html"' in (tmp_path / "index.html").read_text()
+    expected = {*scripts, *pictures, "index.html", "atlas.css", "vit_and_llm.html"}
+    assert {str(path.relative_to(tmp_path)) for path in files} == expected
