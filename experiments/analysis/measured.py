@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.records import RESULTS, Record, append_records, finite
+from experiments.records import RESULTS, Record, StudyRecords, append_records, finite
+from experiments.report.statistics import is_whole, mean_interval
 from posjax.jsonl import config_hash
 
 Metric = Mapping[Any, np.ndarray] | np.ndarray  # [N], a number for each text, or {at: [N]}
@@ -53,9 +54,11 @@ def write_records(
     same |= dict(data=about.data, data_digest=about.data_digest, parameters=about.parameters, unit=about.unit)
     same |= dict(each=about.each, steps=0, step_time=None, wall_time=0.0, evaluation_time=share, **machine)
     records = [
-        Record(row=row, seed=index, metrics={name: _of_text(x, index) for name, x in metrics.items()}, **same)
+        Record(
+            row=row, seed=i, documents=(title,), metrics={name: _of_text(x, i) for name, x in metrics.items()}, **same
+        )
         for row, metrics in rows.items()
-        for index in range(count)
+        for i, title in enumerate(about.titles)
     ]
     append_records(path / RESULTS, records)
     return records
@@ -65,3 +68,11 @@ def _of_text(metric: Metric, index: int) -> Any:
     if isinstance(metric, Mapping):
         return {at: finite(values[index]) for at, values in metric.items()}
     return finite(metric[index])
+
+
+def mean_text(
+    study: StudyRecords, row: str, metric: str, digits: int, scale: float = 1.0, at: int | None = None
+) -> str:
+    """Returns the mean of a metric with its interval, ``0.94 ± 0.03``; "-" if it was not measured on all texts."""
+    values = study.values(row, metric, at)
+    return mean_interval(list(values.values())).scaled(scale).text(digits) if is_whole(values) else "-"

@@ -13,8 +13,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.analysis import embedding, tables
-from experiments.analysis.language.subject import TextModel, Texts
-from experiments.analysis.measured import Rows
+from experiments.analysis.language import heads
+from experiments.analysis.language.findings import FIRST, SINKS
+from experiments.analysis.language.subject import OWN, TextModel, Texts
+from experiments.analysis.measured import Rows, mean_text
 from experiments.analysis.page import Section, write_sections
 from experiments.analysis.vision import plots
 from experiments.records import Record, StudyRecords
@@ -22,6 +24,7 @@ from experiments.report.statistics import is_whole, mean_interval
 from experiments.studies.running import bar, caption
 from posjax.describe.figures import HUES, MARKERS
 from posjax.describe.markdown import escape_markdown, grid
+from posjax.encoding import sites
 
 MOVED, FOUND = "cosine distance to the original", "pass key retrieved"
 COMPONENTS, WAVES, LIKENESS = "components for 90 %", "variance in 4 sinusoids", "cosine of neighbouring rows"
@@ -54,10 +57,8 @@ def measure_encoder(subject: TextModel, texts: Texts) -> tuple[Rows, Rows, Rows,
         progress.update(2 * len(own))
         caption(progress, "positions moved")
         before = embed(own)
-        table = tables.learned_tables(params)
-        longest = (
-            min((len(each) for each in table.values()), default=math.inf) - max(map(len, own)) - sum(map(len, ends))
-        )
+        taken = max(map(len, own)) + sum(map(len, ends))
+        longest = min((len(table) for table in tables.learned_tables(params).values()), default=math.inf) - taken
         for shift in (shift for shift in _SHIFTS if shift <= longest):
             after = embedding.text_embedder(subject.model, params, ends, shift=shift)(own)
             rows[f"positions + {shift}"] = {MOVED: embedding.cosine_distance(before, after)}
@@ -67,6 +68,12 @@ def measure_encoder(subject: TextModel, texts: Texts) -> tuple[Rows, Rows, Rows,
         for reading, length, rank in embedding.passkey_ranks(subject.model, params, subject.tokenizer, **asked):
             rows.setdefault(reading, {}).setdefault(FOUND, {})[length] = (rank == 0).astype(float)
             progress.update(len(own))
+    look = heads.look_into(subject.model, lambda layer, weights: heads.sink(weights))
+    first = [
+        [layer.weights for layer in look(subject.params, text[:-1], sites(len(text) - 1))] for text in texts.tokens
+    ]
+    share = np.array(first)  # [N, L, H]
+    rows[OWN] = {SINKS: (share > heads.SINK).mean((1, 2)), f"{FIRST}, all layers": share.mean((1, 2))}
     return rows, *_table(subject, len(own))
 
 
@@ -105,11 +112,6 @@ def write_encoder_page(
         return write_sections(directory, title, sections, facts, command)
 
 
-def _cell(study: StudyRecords, row: str, metric: str, digits: int, at: int | None = None, scale: float = 1.0) -> str:
-    values = study.values(row, metric, at)
-    return mean_interval(list(values.values())).scaled(scale).text(digits) if is_whole(values) else "-"
-
-
 def _of_table(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator[Section]:
     if "table" not in arrays:
         return
@@ -129,7 +131,9 @@ def _of_table(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator
     right.grid(axis="y")
     right.legend()
     metrics = {COMPONENTS: 1, WAVES: 3, RADIUS: 3, LIKENESS: 3}
-    cells = [(row, *(_cell(study, row, metric, digits) for metric, digits in metrics.items())) for row in (TABLE, WALK)]
+    cells = [
+        (row, *(mean_text(study, row, metric, digits) for metric, digits in metrics.items())) for row in (TABLE, WALK)
+    ]
     text = (
         f"The learned table, {len(table)} rows, and random walks of the same size: components of any smooth table look like "
         f"waves. {untrained.sum()} rows look untrained (no likelier than chance to resemble their neighbours, and no longer "
@@ -140,11 +144,12 @@ def _of_table(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator
 
 def _of_moves(study: StudyRecords) -> Section:
     rows = [row for row in study.rows if is_whole(study.values(row, MOVED))]
-    cells = [(escape_markdown(row), _cell(study, row, MOVED, 4)) for row in rows]
+    cells = [(escape_markdown(row), mean_text(study, row, MOVED, 4)) for row in rows]
     text = (
         f"Cosine distance of the embedding when unrelated sentences are inserted, or words removed, {SHARE:.0%} of the "
         "text (Lee et al. 2024, arXiv 2412.15241), and when all positions are shifted: 0 for relative encodings. What is "
-        "inserted at the start shifts all words behind it."
+        "inserted at the start shifts all words behind it. Heads that are sinks (more than "
+        f"{heads.SINK:g} of the attention of the first 64 tokens on the first one): {mean_text(study, OWN, SINKS, 1, 100)} %."
     )
     return Section("Words and positions moved", text, table=grid(("change", MOVED), cells))
 
@@ -162,7 +167,7 @@ def _of_pass_keys(study: StudyRecords) -> Section:
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend()
-    cells = [(row, *(_cell(study, row, FOUND, 0, at, 100) for at in LENGTHS)) for row in rows]
+    cells = [(row, *(mean_text(study, row, FOUND, 0, 100, at) for at in LENGTHS)) for row in rows]
     text = (
         "Documents that differ by somebody's pass key at a random depth, each asked for by name: the share whose embedding "
         "is nearest to its question's (Zhu et al. 2024, LongEmbed, arXiv 2404.12096). Beyond the table: truncated; rows "

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from absl import logging
 from tqdm import tqdm
 
 from experiments.analysis.frequencies import Waves, frequency_use, share_of_pairs, waves
@@ -68,8 +69,9 @@ def measure_decoder(subject: TextModel, texts: Texts, only: Collection[str] = ()
             for row, metrics in plan(subject, texts, reader, arrays):
                 rows.setdefault(row, {}).update(metrics)
         _finish(progress)
-    if left := [row for row in only if row not in rows]:
-        raise ValueError(f"this model cannot be read so: {left[0]!r}; leave it out of --rows")
+    for row in only:
+        if row not in rows:
+            logging.warning("row %r is left out: this model cannot be read so", row)
     return rows, arrays
 
 
@@ -145,9 +147,7 @@ def _of_layer(subject: TextModel, index: int, layer: LayerValues, turning: Waves
     norms = {name: massive.channel_norms(x) for name, x in tensors.items()}
     found["massive"] = {name: massive.is_massive(x).sum(axis=1).mean() for name, x in norms.items()}
     found["ratio"] = {name: (x.max(axis=1) / x.mean(axis=1)).mean() for name, x in norms.items()}
-    if (
-        turning is None or subject.model.block.latent is not None
-    ):  # latent queries have channels that never turn before them
+    if turning is None or subject.model.block.latent is not None:  # latent heads turn their last channels alone
         return found
     magnitude = np.broadcast_to(turning.magnitude, (subject.model.block.num_heads, len(turning.pairs)))
     use = frequency_use(layer.query[None], layer.key[None], turning.pairs).product

@@ -24,6 +24,7 @@ from experiments.analysis.language.findings import (
     SLOW,
 )
 from experiments.analysis.language.subject import OWN
+from experiments.analysis.measured import mean_text
 from experiments.analysis.page import Section, write_sections
 from experiments.analysis.vision import plots
 from experiments.records import Record, StudyRecords
@@ -151,10 +152,9 @@ def mean_of(study: StudyRecords, metric: str, row: str = OWN, at=None) -> Interv
     return mean_interval(list(values.values())) if is_whole(values) else None
 
 
-def percent(study: StudyRecords, row: str, metric: str, at=None) -> str:
+def percent(study: StudyRecords, row: str, metric: str) -> str:
     """Returns the mean of a share in per cent, with its interval; "-" if it was not measured."""
-    found = mean_of(study, metric, row, at)
-    return "-" if found is None else found.scaled(100).text(1)
+    return mean_text(study, row, metric, 1, 100)
 
 
 def _heads(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator[Section]:

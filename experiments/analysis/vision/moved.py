@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.analysis import tables
-from experiments.analysis.measured import Rows
+from experiments.analysis.measured import Rows, mean_text
 from experiments.analysis.page import Section
 from experiments.analysis.vision.resizing import (
     DISTINCT_METHODS,
@@ -105,10 +105,7 @@ def sections_of(study: StudyRecords) -> Iterator[Section]:
 
 def _grid(study: StudyRecords, rows: Sequence[str], metrics: Sequence[str]) -> str:
     known = [metric for metric in metrics if is_whole(study.values(rows[0], metric))]
-    cells = [
-        (escape_markdown(row), *(mean_interval(list(study.values(row, metric).values())).text(4) for metric in known))
-        for row in rows
-    ]
+    cells = [(escape_markdown(row), *(mean_text(study, row, metric, 4) for metric in known)) for row in rows]
     return grid(("row", *known), cells)
 
 
