@@ -98,23 +98,19 @@ def text_embedder(
     means = _token_means(model, params, position.get(reading, lambda places: places + shift))
 
     def embed(texts: Sequence[np.ndarray]) -> Float[np.ndarray, "N M"]:
-        if reading == "windows":
-            texts = [text[: length - around] for text in texts]
-            lasts = [max(len(text) - size, 0) for text in texts]
-            starts = [[*range(0, last, size), last] for last in lasts]
-        else:
-            starts = [[0]] * len(texts)
-        parts = [
-            np.concatenate([ends[0], text[start : start + size], ends[1]]).astype(np.int32)
-            for text, each in zip(texts, starts, strict=True)
-            for start in each
-        ]
-        found = means(parts)
-        borders = np.cumsum([len(each) for each in starts])[:-1]
+        parts = [_parts(text[: length - around], size, reading) for text in texts]
+        found = means([np.concatenate([ends[0], part, ends[1]]).astype(np.int32) for each in parts for part in each])
+        borders = np.cumsum([len(each) for each in parts])[:-1]
         mean = np.stack([part.mean(axis=0) for part in np.split(found, borders)])
         return mean / np.linalg.norm(mean, axis=1, keepdims=True)
 
     return embed
+
+
+def _parts(text: np.ndarray, size: int, reading: str) -> list[np.ndarray]:
+    """Returns the pieces of a text, of `size` tokens at most, that are embedded one by one: the first alone, or windows."""
+    last = max(len(text) - size, 0) if reading == "windows" else 0
+    return [text[start : start + size] for start in (*range(0, last, size), last)]
 
 
 def lengthened(model: Encoder, params: Any, length: int, method: str = "google_npz") -> tuple[Encoder, Any]:

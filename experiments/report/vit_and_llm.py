@@ -1,7 +1,10 @@
 """docs/vit_and_llm.md: vit_and_llm.md beside this file, with numbers of the records of results/real_models in its braces."""
 
+import json
 import os
 import pathlib
+
+import numpy as np
 
 from experiments.records import Records, read_study
 from experiments.report.statistics import difference_of, finite_values, mean_interval, term
@@ -38,7 +41,7 @@ def render(records: Records, directory: pathlib.Path = pathlib.Path("results")) 
         dino=DINO,
         **_of_gemma(records),
         **_of_minilm(records),
-        **_of_dino(records),
+        **_of_dino(records, directory / "real_models" / DINO),
     )
 
 
@@ -84,13 +87,18 @@ def _of_minilm(records: Records) -> dict[str, str]:
         "moved": _mean(records, MINILM, "positions + 64", moved, 3),
         "moved_far": _mean(records, MINILM, "positions + 192", moved, 2),
         "cut": _mean(records, MINILM, "truncated", found, 0, 100, 2048),
+        "grouped": _mean(records, MINILM, "grouped", found, 0, 100, 2048),
+        "cls": _mean(records, MINILM, "as loaded", "heads that are sinks", 0, 100),
         "stretched": _mean(records, MINILM, "interpolated", found, 0, 100, 2048),
     }
 
 
-def _of_dino(records: Records) -> dict[str, str]:
+def _of_dino(records: Records, folder: pathlib.Path) -> dict[str, str]:
+    numbers = json.loads((folder / "numbers.json").read_text())
+    prefix = np.mean(numbers["attention_to_prefix_share"]["seed, layer, head"])
     cosine, grid = "cosine of the class token", "variance in row + column codes"
     return {
+        "prefix": f"{100 * prefix:.0f}",
         "grid": _mean(records, DINO, "the table", grid, 1, 100),
         "shuffled_grid": _mean(records, DINO, "the table with its rows shuffled", grid, 1, 100),
         "cut_table": _mean(records, DINO, "252x252, not resized", cosine, 2),

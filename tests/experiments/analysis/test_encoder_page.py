@@ -33,6 +33,7 @@ def test_measures_of_an_encoder(encoding, tmp_path, monkeypatch):
     rows, facts, walks, arrays = encoder.measure_encoder(own, texts)
     moved = rows["positions + 64"][encoder.MOVED]
     assert (moved > 1e-4).all() if encoding == "learned" else (moved < 1e-6).all()
+    assert ((rows["as loaded"][f"{encoder.FIRST}, all layers"] > 0) & (rows["as loaded"][encoder.SINKS] <= 1)).all()
     assert set(rows["truncated"][encoder.FOUND]) == {256, 768}
     assert set(arrays) == ({"table", "walk"} if facts else set())
     assert bool(facts) == (encoding == "learned")
