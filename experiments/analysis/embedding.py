@@ -176,28 +176,6 @@ def moved_embeddings(
     return Moved(np.stack(inserted), np.stack(removed))
 
 
-def without_sentence(
-    embed: Embed, texts: Sequence[Sequence[np.ndarray]], places: Sequence[float] = PLACES
-) -> Float[np.ndarray, "P N"]:
-    """Returns the cosine distances of texts without one sentence to the whole texts: the sentence at each place left out.
-
-    Args:
-      texts: tokens of each sentence, of each text.
-      places: 0 for the first sentence, 1 for the last.
-
-    Raises:
-      ValueError: a text has fewer than two sentences.
-    """
-    if (shortest := min(len(sentences) for sentences in texts)) < 2:
-        raise ValueError(f"a text has {shortest} sentence: without it nothing is left to embed")
-    original = embed([np.concatenate(sentences) for sentences in texts])
-    left = [
-        [np.concatenate(_without(sentences, round(place * (len(sentences) - 1)), 1)) for sentences in texts]
-        for place in places
-    ]
-    return np.stack([cosine_distance(original, embed(each)) for each in left])
-
-
 def cosine_distance(first: Float[np.ndarray, "N M"], second: Float[np.ndarray, "N M"]) -> Float[np.ndarray, " N"]:
     """Returns 1 less the cosine of the rows."""
     product = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
@@ -294,9 +272,8 @@ def passkey_ranks(
             yield reading, length, rank
 
 
-def _without(sequence: Any, start: int, size: int) -> Any:
-    rest = [sequence[:start], sequence[start + size :]]
-    return np.concatenate(rest) if isinstance(sequence, np.ndarray) else [*rest[0], *rest[1]]
+def _without(text: np.ndarray, start: int, size: int) -> np.ndarray:
+    return np.concatenate([text[:start], text[start + size :]])
 
 
 def _token_means(model: Encoder, params: Any, position_of: Callable) -> Embed:

@@ -1,4 +1,4 @@
-"""Features of a ViT at other sizes and with shuffled tokens, and its attention by 2-D offset: one number per image.
+"""Features of a ViT at other sizes and with shuffled tokens, and its attention by distance: one number per image.
 
 subject = load_vit(path, pooling="none")
 for size, method, cosines in resized_features(subject, pictures, [(224, 224), (224, 448)], DISTINCT_METHODS): ...
@@ -12,7 +12,6 @@ import jax
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from experiments.analysis.tables import mean_by_offset
 from experiments.analysis.vision.attention import distances, patch_index
 from experiments.analysis.vision.subject import TrainedViT
 from posjax import data
@@ -131,31 +130,11 @@ def shuffled_tokens(subject: TrainedViT, images: UInt8[np.ndarray, "N h w c"], s
     return ShuffledCosines(*(_cosines(original, each) for each in changed))
 
 
-def attention_by_offset(weights: Float[Array, "B H T T"], site: Site) -> Float[np.ndarray, "B H Y X"]:
-    """Returns the mean weight that a patch gives to a patch so many rows below and columns to the right.
-
-    Only patches count, as queries and as keys, and a query's weights among them are scaled to sum 1: uniform attention gives
-    1 / patches at every offset.
-
-    Args:
-      weights: attention of a layer.
-      site: site of the tokens, from `posjax.grid`.
-
-    Returns:
-      Offsets -(h - 1) to h - 1 and -(w - 1) to w - 1: [B, H, 2 h - 1, 2 w - 1], with the patch itself in the middle.
-
-    Raises:
-      ValueError: the patches do not fill a grid.
-    """
-    index = patch_index(site)
-    place = np.stack(np.unravel_index(np.arange(index.size), index.shape), axis=1)
-    return mean_by_offset(_among_patches(weights, index), place)
-
-
 def attention_by_distance(weights: Float[Array, "B H T T"], site: Site, patch_size: float = 1.0) -> DistanceProfile:
-    """Returns the mean weight between patches by their Euclidean distance; see `attention_by_offset`.
+    """Returns the mean weight that a patch gives to a patch so far away, by Euclidean distance.
 
-    Distances are rounded to whole patches: an entry holds the pairs within half a patch of it.
+    Only patches count, as queries and as keys, and a query's weights among them are scaled to sum 1. Distances are rounded
+    to whole patches: an entry holds the pairs within half a patch of it.
 
     Args:
       patch_size: a patch in the unit of distances.

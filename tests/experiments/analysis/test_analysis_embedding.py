@@ -14,7 +14,6 @@ from experiments.analysis.embedding import (
     retrieval_rank,
     special_ends,
     text_embedder,
-    without_sentence,
 )
 from posjax import sites
 from posjax.data.tokens import BYTES
@@ -129,22 +128,6 @@ def test_an_encoder_without_positions_moves_equally(encoding, stays):
     texts = [text[:8] for text in TEXTS]
     found = moved_embeddings(text_embedder(model, params), texts, np.arange(200, 210), share=0.5)
     assert np.allclose(found.inserted, found.inserted[0], atol=1e-5) == stays
-
-
-def test_a_sentence_left_out_is_the_first_the_middle_or_the_last():
-    seen = []
-
-    def embed(texts):
-        seen.append([text.tolist() for text in texts])
-        return bag_of_words(texts)
-
-    found = without_sentence(embed, [[np.array([1]), np.array([2, 3]), np.array([4])], [np.array([5]), np.array([6])]])
-    assert found.shape == (3, 2)
-    assert [each[0] for each in seen] == [[1, 2, 3, 4], [2, 3, 4], [1, 4], [1, 2, 3]]
-    assert [each[1] for each in seen] == [[5, 6], [6], [6], [5]]
-    assert found[1, 1] == found[0, 1]
-    with pytest.raises(ValueError, match="a text has 1 sentence"):
-        without_sentence(embed, [[np.array([1])]])
 
 
 def test_changes_out_of_range_are_refused():

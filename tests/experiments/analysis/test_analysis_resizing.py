@@ -9,7 +9,6 @@ from experiments.analysis.vision.resizing import (
     NOT_RESIZED,
     OTHER_IMAGES,
     attention_by_distance,
-    attention_by_offset,
     resized_features,
     shuffled_tokens,
     with_all_tokens,
@@ -88,12 +87,9 @@ def test_methods_are_listed_once():
     assert len({METHODS[name] for name in DISTINCT_METHODS}) == len(DISTINCT_METHODS) == len(set(METHODS.values()))
 
 
-def test_uniform_attention_is_the_same_at_every_offset():
+def test_uniform_attention_is_the_same_at_every_distance():
     site = grid(2, 3, prefix=1)
     weights = np.full((2, 4, 7, 7), 1 / 7)
-    found = attention_by_offset(weights, site)
-    assert found.shape == (2, 4, 3, 5)
-    np.testing.assert_allclose(found, 1 / 6)
     profile = attention_by_distance(weights, site, patch_size=4)
     assert profile.distance.tolist() == [0, 4, 8]
     np.testing.assert_allclose(profile.weight, 1 / 6)
@@ -104,9 +100,5 @@ def test_a_head_that_looks_one_patch_to_the_right():
     site, weights = grid(2, 3), np.zeros((1, 1, 6, 6))
     for token in range(6):
         weights[0, 0, token, token + (token % 3 < 2)] = 1
-    found = attention_by_offset(weights, site)[0, 0]
-    assert found[1, 3] == 1
-    assert found[1, 2] == pytest.approx(1 / 3)
-    assert found.sum() == pytest.approx(4 / 3)
     profile = attention_by_distance(weights, site)
     np.testing.assert_allclose((profile.weight * profile.pairs)[0, 0], [2, 4, 0])
