@@ -19,14 +19,17 @@ from experiments.report.claims import CONTROL, Claim, Contrast, Source, Table, a
 
 _SIZES = {  # millions of parameters, depth, width, heads
     "0.05M": (0.05, 2, 48, 8),
+    "0.1M": (0.1, 2, 64, 8),
     "0.2M": (0.2, 3, 80, 10),
+    "0.2M, deep": (0.2, 6, 56, 7),
+    "0.4M": (0.4, 4, 88, 11),
     "0.8M": (0.8, 5, 112, 14),
-    "0.8M, deep": (0.8, 10, 80, 10),
     "3.2M": (3.2, 8, 184, 23),
 }
 _BYTES_A_PARAMETER, _LENGTH, _BATCH = 20, 256, 16
-_RATES = {"0.05M": (3e-3, 1e-2, 3e-2), "0.2M": (3e-3, 1e-2, 3e-2), "0.8M": (3e-3, 1e-2)}
-_SEEDS = {"0.05M": (0, 1, 2, 3, 4), "0.2M": (0, 1, 2, 3, 4), "0.8M": (0, 1, 2), "0.8M, deep": (0, 1, 2), "3.2M": (0,)}
+_RATES = (3e-3, 1e-2, 3e-2)
+_SEEDS = {"0.05M": 5, "0.1M": 5, "0.2M": 5, "0.2M, deep": 3, "0.4M": 3, "0.8M": 1, "3.2M": 1}
+_TUNED = ("0.05M", "0.1M", "0.2M")
 
 
 def get_config(sizes: str = "") -> ConfigDict:
@@ -51,7 +54,7 @@ def get_config(sizes: str = "") -> ConfigDict:
     if unknown := [name for name in wanted if name not in _SIZES]:
         raise ValueError(f"there is no size {unknown[0]!r}: take of {', '.join(_SIZES)}, with commas")
     config.axis = ConfigDict({"title": "parameters without embeddings", "against": "none", "at": (256, 2048, 4096)})
-    sizes = {name: 1e6 * _SIZES[name][0] for name in wanted if name != "0.8M, deep"}
+    sizes = {name: 1e6 * _SIZES[name][0] for name in wanted if "deep" not in name}
     config.axis["values"] = ConfigDict(sizes, sort_keys=False, allow_dotted_keys=True)
     studies = {name: _table(name, config.get_ref("files")) for name in wanted}
     config.studies = ConfigDict(studies, sort_keys=False, allow_dotted_keys=True)
@@ -74,10 +77,10 @@ def _table(name: str, files: FieldReference) -> ConfigDict:
     table.eval_every = 0
     table.eval_lengths = (_LENGTH,)
     table.eval_tokens = 65_537
-    table.seeds = _SEEDS[name]
-    table.optimizer.learning_rate = 2e-3
-    rates = _RATES.get(name, ())
-    table.tune = ConfigDict(dict(learning_rates=rates, seeds=(100,), share=0.1))
+    table.seeds = tuple(range(_SEEDS[name]))
+    # Where rates are not tried: that of every row at 0.2M, as the trend of the smaller sizes says.
+    table.optimizer.learning_rate = 2e-3 if name in _TUNED else 1e-2
+    table.tune = ConfigDict(dict(learning_rates=_RATES if name in _TUNED else (), seeds=(100,), share=0.1))
     table.encodings = ConfigDict(
         {"none": "none", "sinusoidal": "sinusoidal", "rope": "rope", "alibi": "alibi"}, sort_keys=False
     )
@@ -90,8 +93,7 @@ def _table(name: str, files: FieldReference) -> ConfigDict:
 # Claims of the literature, and the contrasts of our records that decide them.
 HAVIV = Source("Haviv et al.", 2022, "2203.16634")
 PRESS = Source("Press et al.", 2022, "2108.12409")
-_TUNED = ("0.05M", "0.2M", "0.8M")  # sizes with several seeds
-_LOSS = {name: Table("size", name, "loss in sliding windows") for name in _TUNED}
+_LOSS = {name: Table("size", name, "loss in sliding windows") for name in ("0.05M", "0.1M", "0.2M", "0.4M")}
 
 
 def _lead(row: str, at: int) -> Contrast:
