@@ -31,7 +31,7 @@ def get_config() -> ConfigDict:
     )
     config.notes = (
         "ViTs on 7x7 patches of 4x4 pixels, with a learned table or rotary positions, and a ResNet. Shares are taken of each "
-        "class, the same for all seeds; smaller shares lie within larger ones. All models see 60,000 images in training: each "
+        "class, the same for all seeds; smaller shares lie within larger ones. All see 60,000 images in training: each "
         "once of the whole set, each a hundred times of 1 %."
     )
     config.seeds = (0, 1, 2, 3, 4)
