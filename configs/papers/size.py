@@ -5,7 +5,7 @@
 
 Decoders of 0.05, 0.2, 0.8 and 3.2 million parameters without embeddings. Depth and width grow together, heads have 8 channels
 at every size, and each model is trained on 20 bytes a parameter (Hoffmann et al. 2022, arXiv 2203.15556) in windows of 256
-bytes. "0.8M, deep" has twice the depth of "0.8M": `none` learns to count with its depth. Rates are tuned at all sizes but the
+bytes. "0.2M deep" has twice the depth of "0.8M": `none` learns to count with its depth. Rates are tuned at all sizes but the
 largest, which takes the rate that the trend says.
 
 Cost: a step has 4,096 bytes, and takes 0.03, 0.1, 0.35 and 1.7 s of one CPU core: some 2 minutes, 20 minutes, 8 hours and
@@ -21,14 +21,14 @@ _SIZES = {  # millions of parameters, depth, width, heads
     "0.05M": (0.05, 2, 48, 8),
     "0.1M": (0.1, 2, 64, 8),
     "0.2M": (0.2, 3, 80, 10),
-    "0.2M, deep": (0.2, 6, 56, 7),
+    "0.2M deep": (0.2, 6, 56, 7),
     "0.4M": (0.4, 4, 88, 11),
     "0.8M": (0.8, 5, 112, 14),
     "3.2M": (3.2, 8, 184, 23),
 }
 _BYTES_A_PARAMETER, _LENGTH, _BATCH = 20, 256, 16
 _RATES = (3e-3, 1e-2, 3e-2)
-_SEEDS = {"0.05M": 5, "0.1M": 5, "0.2M": 5, "0.2M, deep": 2, "0.4M": 1, "0.8M": 1, "3.2M": 1}
+_SEEDS = {"0.05M": 5, "0.1M": 5, "0.2M": 5, "0.2M deep": 2, "0.4M": 1, "0.8M": 1, "3.2M": 1}
 _TUNED = ("0.05M", "0.1M", "0.2M")
 
 
