@@ -65,8 +65,9 @@ def laid_out(plan: Plan, x: Operands) -> Operands:
     reads_q, reads_k = reads_content(plan.encoding, x.params, x.q, x.k, x.q_site, x.k_site)
     v = with_room(plan.encoding, x.v)
     heads_first = {n: jnp.moveaxis(y, 0, 1) for n, y in dict(rotated_q=x.rotated_q, rotated_k=x.rotated_k, v=v).items()}
-    # JAX cannot loop over the rows of a batch of NumPy arrays that a program closes over: copies are its own.
-    sites = {n: jax.tree.map(jnp.copy, y) for n, y in dict(q_site=x.q_site, k_site=x.k_site).items()}
+    # XLA would fold sites that a program makes, half a minute for a million tokens; and JAX cannot loop over the rows of a
+    # batch of NumPy arrays that a program closes over.
+    sites = jax.lax.optimization_barrier(dict(q_site=x.q_site, k_site=x.k_site))
     return padded(plan, x._replace(q=x.q if reads_q else None, k=x.k if reads_k else None, **heads_first, **sites))
 
 
