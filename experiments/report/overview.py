@@ -122,6 +122,7 @@ def render(results: Results) -> str:
             f"where nothing was measured. Marks are of families: {families}.*"
         ]
     parts += [
+        *_along_axes(results),
         "## Claims",
         _summary(results),
         "A claim *holds* if ours lies in the range that it says, and *fails at this size* if ours lies outside, each after "
@@ -131,6 +132,19 @@ def render(results: Results) -> str:
     ]
     parts += ["## How each study was run", _inventory(results)]
     return "\n\n".join(parts) + "\n"
+
+
+def _along_axes(results: Results) -> list[str]:
+    """Returns the figure and the finding of each study along an axis: the size of the model, or of the data."""
+    parts = []
+    for study in results.studies:
+        if "axis" in study.config and study.name in results.folders:
+            picture = "trends.png" if "against" in study.config.axis else "along.png"
+            parts += [
+                f"![{escape_markdown(study.config.title)}]({study.name}/{picture})",
+                f"*{escape_markdown(study.config.page.says)}* [Numbers]({study.name}/{page.NAME})",
+            ]
+    return ["## Does it hold with size?", *parts] if parts else []
 
 
 def _summary(results: Results) -> str:

@@ -7,6 +7,7 @@ squares to the means over seeds; its slope is a contrast of the cells, so its in
 contrasts (`experiments.report.statistics`). A size with one seed is drawn and does not count.
 """
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -36,14 +37,14 @@ _DRAWS = 2000  # of the bootstrap
 
 
 class Trend(NamedTuple):
-    """A row's leads at one length, {size: estimate}, and the slope per tenfold size; the slope needs two sizes with seeds."""
+    """A row's leads at one length, by size, and the slope per tenfold size; the slope needs two sizes with seeds."""
 
-    leads: Mapping[float, Estimate]
+    leads: Mapping[float, Verdict]
     slope: Verdict | None
 
 
 def trends(records: Records, axis: ConfigDict) -> dict[tuple[int, str], Trend]:
-    """Returns the trend of each length and row; the slopes are one family of tests.
+    """Returns the trend of each length and row; the leads are one family of tests, and the slopes another.
 
     Args:
       axis: values {study: size}, against (a row), at (lengths).
@@ -58,10 +59,8 @@ def trends(records: Records, axis: ConfigDict) -> dict[tuple[int, str], Trend]:
                     leads.setdefault((at, row), {})[size] = pair
     slopes = {key: slope for key, each in leads.items() if (slope := slope_of(each)) is not None}
     judged = judge_family(slopes)
-    return {
-        key: Trend({size: contrast(pair) for size, pair in each.items()}, judged.get(key))
-        for key, each in leads.items()
-    }
+    verdicts = judge_family({(key, size): contrast(pair) for key, each in leads.items() for size, pair in each.items()})
+    return {key: Trend({size: verdicts[key, size] for size in each}, judged.get(key)) for key, each in leads.items()}
 
 
 def _by_size(records: Records, axis: ConfigDict) -> list[tuple[StudyRecords, float]]:
@@ -86,7 +85,7 @@ def trends_figure(found: Mapping[tuple[int, str], Trend], records: Records, axis
     """Draws the leads by size, a panel for each length, with the fitted lines dashed."""
     lines, panels, look, fits = {}, {}, figures.styles(records), {}
     for (at, row), trend in found.items():
-        each = [lead.interval() for lead in trend.leads.values()]
+        each = [lead.estimate.interval() for lead in trend.leads.values()]
         panel = f"at {at:,} {records[0].unit}s"
         name = row + " " * len(panels.keys() - {panel})  # names of lines differ between panels
         lines[name] = RowCurve(np.array(list(trend.leads)), *np.array([[x.mean, x.half_width] for x in each]).T)
@@ -113,7 +112,7 @@ def trends_figure(found: Mapping[tuple[int, str], Trend], records: Records, axis
 
 def _fitted(trend: Trend) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ends (x, y) of the fitted line, over the sizes that count."""
-    known = {size: lead.value for size, lead in trend.leads.items() if not math.isnan(lead.error)}
+    known = {size: lead.estimate.value for size, lead in trend.leads.items() if not math.isnan(lead.p)}
     x = np.array([min(known), max(known)])
     middle = np.log10(list(known)).mean()
     return x, np.mean(list(known.values())) + trend.slope.estimate.value * (np.log10(x) - middle)
@@ -123,21 +122,36 @@ def trends_markdown(found: Mapping[tuple[int, str], Trend], records: Records, ax
     """Returns the table of leads and slopes, and the table of parameters."""
     names = {size: study for study, size in axis["values"].items()}
     sizes = sorted({size for trend in found.values() for size in trend.leads})
-    head = ["row", "length", *(f"lead at {names[size]}" for size in sizes), "per tenfold size", "the lead"]
+    head = ["row", "length", *(f"lead at {names[size]}" for size in sizes), "per tenfold size", "the lead", "verdict"]
     lines = []
     for (at, row), trend in found.items():
-        cells = [trend.leads[size].interval().text(signed=True) if size in trend.leads else "-" for size in sizes]
+        known = {size: lead.estimate.interval().text(signed=True) for size, lead in trend.leads.items()}
+        cells = [known.get(size, "-") for size in sizes]
         slope = trend.slope.estimate.interval().text(signed=True) if trend.slope else "-"
-        lines.append([escape_markdown(row), f"{at:,}", *cells, slope, _word(trend)])
+        lines.append([escape_markdown(row), f"{at:,}", *cells, slope, _word(trend), _verdict(trend, names)])
     told = f"The lead is in nats per {records[0].unit}, over {axis.against}; slopes with 95 % intervals, words after Holm's"
     return "\n\n".join([f"{told} correction.", grid(head, lines), *_worth_markdown(records, axis)])
+
+
+def _verdict(trend: Trend, names: Mapping[float, str]) -> str:
+    """Says at which sizes the row is better or worse than the other, after Holm's correction; one seed tells nothing."""
+
+    def word(size: float) -> str:
+        lead = trend.leads[size]
+        return ("better" if lead.estimate.value > 0 else "worse") if lead.separated else "not settled"
+
+    tested = [size for size, lead in trend.leads.items() if not math.isnan(lead.p)]
+    groups = [(told, [names[size] for size in sizes]) for told, sizes in itertools.groupby(tested, word)]
+    if len(groups) == 1:
+        return f"{groups[0][0]} at every size"
+    return ", ".join(f"{told} at {' and '.join(sizes)}" for told, sizes in groups) or "not tested"
 
 
 def _word(trend: Trend) -> str:
     """Says whether a lead grows with size; a negative lead that falls is a lag that grows."""
     if trend.slope is None or not trend.slope.separated:
         return "not settled"
-    last, slope = list(trend.leads.values())[-1].value, trend.slope.estimate.value
+    last, slope = list(trend.leads.values())[-1].estimate.value, trend.slope.estimate.value
     return ("lead" if last > 0 else "lag") + (" grows" if (slope > 0) == (last > 0) else " shrinks")
 
 

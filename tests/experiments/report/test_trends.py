@@ -43,7 +43,7 @@ def test_the_slope_is_that_of_the_least_squares_line_over_sizes_with_seeds(recor
     found = trends(records, AXIS)
     near, far = found[8, "rope"], found[64, "rope"]
     assert list(near.leads) == [1e3, 1e4, 1e5]
-    means = [near.leads[size].value for size in (1e3, 1e4)]
+    means = [near.leads[size].estimate.value for size in (1e3, 1e4)]
     assert near.slope.estimate.value == pytest.approx(np.polyfit([3, 4], means, 1)[0])
     assert near.slope.estimate.value == pytest.approx(0.2, abs=0.01)
     assert near.slope.separated
@@ -53,11 +53,10 @@ def test_the_slope_is_that_of_the_least_squares_line_over_sizes_with_seeds(recor
 
 
 def test_three_sizes_weigh_by_their_distance(records):
-    pairs = {size: trends(records, AXIS)[8, "rope"].leads[size].value for size in SIZES.values()}
     again = [dataclasses.replace(each, seed=each.seed + 10) for each in records if each.study == "100k"]
     more = Records([*records, *again])
     found = trends(more, AXIS)[8, "rope"]
-    slope = np.polyfit([3, 4, 5], [found.leads[size].value for size in pairs], 1)[0]
+    slope = np.polyfit([3, 4, 5], [found.leads[size].estimate.value for size in SIZES.values()], 1)[0]
     assert found.slope.estimate.value == pytest.approx(slope)
 
 
@@ -65,10 +64,22 @@ def test_the_words_and_the_figure(records):
     found = trends(records, AXIS)
     text = trends_markdown(found, records, AXIS)
     near, far = [line for line in text.splitlines() if line.startswith("| rope | ")][:2]
-    assert near.endswith("| lead grows |")
-    assert far.endswith("| not settled |")
+    assert near.endswith("| lead grows | better at every size |")
+    assert far.endswith("| not settled | worse at every size |")
     figure = trends_figure(found, records, AXIS).figure
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["at 8 bytes", "at 64 bytes"]
+
+
+def test_a_verdict_that_changes_with_size_names_the_sizes(records):
+    """The largest has one seed, and no verdict."""
+    turned = [
+        dataclasses.replace(each, metrics={name: {8: 3.0, 64: value[64]} for name, value in each.metrics.items()})
+        if (each.study, each.row) == ("1k", "rope")
+        else each
+        for each in records
+    ]
+    text = trends_markdown(trends(Records(turned), AXIS), Records(turned), AXIS)
+    assert "| worse at 1k, better at 10k |" in text
 
 
 def test_the_factor_of_parameters_is_read_off_the_rows_own_line(records):
