@@ -33,6 +33,7 @@ mutants: .venv/installed-test
 lint: .venv/installed-test
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
+	.venv/bin/pyrefly check --summary=none
 	.venv/bin/python -m pytest -q tests/test_house.py
 
 .venv/installed: requirements.txt pyproject.toml | .venv/bin/python

@@ -21,6 +21,7 @@ import jax
 
 from posjax.encoding import HOOKS, Encoding
 
+_Class = typing.TypeVar("_Class")
 REGISTRY: dict[str, type] = {}
 PATTERNS: dict[str, type] = {}
 _MAX_SPEC = 2_000  # characters; deeper nesting than this allows would exhaust the parser's stack
@@ -31,7 +32,7 @@ _NUMBERS = (int, float)
 _LARGEST_INT, _LARGEST_FLOAT = 2**31 - 1, 3e38  # in int32 and float32
 
 
-def register(name: str) -> Callable[[type], type]:
+def register(name: str) -> Callable[[type[_Class]], type[_Class]]:
     """Class decorator that makes an encoding known to `parse` as `name` (lower snake case).
 
     A frozen dataclass that is no encoding may be registered too: a value that encodings take as an argument, such as a
@@ -42,7 +43,7 @@ def register(name: str) -> Callable[[type], type]:
         with hooks of an encoding and not derived from `Encoding`.
     """
 
-    def add(cls: type) -> type:
+    def add(cls: type[_Class]) -> type[_Class]:
         if name in REGISTRY:
             raise ValueError(f"an encoding named {name!r} is registered already: {REGISTRY[name].__qualname__}")
         if problem := _unfit(name, cls):
@@ -54,7 +55,7 @@ def register(name: str) -> Callable[[type], type]:
     return add
 
 
-def register_pattern(name: str) -> Callable[[type], type]:
+def register_pattern(name: str) -> Callable[[type[_Class]], type[_Class]]:
     """Class decorator that makes a pattern over layers known to `parse_layers` as `name` (lower snake case).
 
     The class is a frozen dataclass whose method `layers()` gives the encodings, as text or as values.
@@ -63,7 +64,7 @@ def register_pattern(name: str) -> Callable[[type], type]:
       ValueError: for a name that is taken, by an encoding too, or that no spec could spell; for another class.
     """
 
-    def add(cls: type) -> type:
+    def add(cls: type[_Class]) -> type[_Class]:
         if name in REGISTRY or name in PATTERNS:
             raise ValueError(f"an encoding or a pattern named {name!r} is registered already")
         if problem := _unfit(name, cls) or (not hasattr(cls, "layers") and f"{cls.__name__} has no method layers()"):

@@ -83,6 +83,7 @@ def newest(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
             title=f"temporaries of {goal.title}", wanted={"step": goal.wanted["step"]}, quantity="temporaries"
         )
         for goal in suite.goals
+        if isinstance(goal, Goal)
     ]
     return suite._replace(goals=[*suite.goals, *memory])
 

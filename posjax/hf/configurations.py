@@ -206,7 +206,8 @@ def _of_kind(config: Mapping[str, Any], given: Mapping[str, Any], layout: str | 
     if model_type == "qwen" and config.get("use_dynamic_ntk", True):
         if encoding.scaling is not None:
             raise ValueError(f"a 'qwen' with use_dynamic_ntk has no other scaling, got {encoding}")
-        encoding = replace(encoding, scaling=DynamicNtk(2, models.qwen_length(config), doubling=True))
+        scaling = DynamicNtk(2, models.qwen_length(config), doubling=True)
+        encoding = replace(encoding, scaling=scaling)  # pyrefly: ignore[unexpected-keyword]: read_rotary's is a rope
     return _in_chunks(config.get("dual_chunk_attention_config") or {}, encoding)
 
 

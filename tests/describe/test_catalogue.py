@@ -16,6 +16,11 @@ def test_the_page_is_current():
     assert catalogue.PAGE.read_text() == catalogue.page(), "run python -m experiments.catalogue --write"
 
 
+def test_editors_know_every_name():
+    assert catalogue.STUB.read_text() == catalogue.stub(), "run python -m experiments.catalogue --write"
+    assert set(re.findall(r'^    "(\w+)",$', catalogue.stub(), re.MULTILINE)) <= set(pj.encodings.__all__)
+
+
 def test_the_page_has_a_row_for_every_name():
     page = catalogue.page()
     library = [row.name for row in rows() if row.cls.__module__.startswith("posjax.")]
