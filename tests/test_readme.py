@@ -1,4 +1,4 @@
-"""README.md and docs/*.md as they stand: python blocks run, commands run or parse, and named files exist.
+"""The documents of the root and of docs/ as they stand: python blocks run, commands run or parse, and named files exist.
 
 The python blocks of a document run in their order, in one namespace and an empty directory, with no other names or files.
 A block that begins with `# name.py` is also a file of that name, for the commands that import it.
@@ -25,7 +25,7 @@ from posjax.attention import backends
 from posjax.data import sets
 
 REPO = pathlib.Path(__file__).parents[1]
-DOCUMENTS = [REPO / "README.md", *sorted((REPO / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(REPO.glob("*.md")), *sorted((REPO / "docs").glob("*.md"))]
 SHORT = {"README.md"}  # the guides' blocks take longer
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELL = ("git", "make", "pip", "python")  # first words of a block of commands
@@ -229,7 +229,7 @@ def test_how_many_there_are():
     for path in DOCUMENTS:
         fences = sum(line.startswith("```") for line in path.read_text().splitlines())
         count[path.name] = found = len(blocks(path, "python")), len(blocks(path, "sh"))
-        scripts = len(blocks(path, "bash")) + len(blocks(path, "yaml"))  # of clusters and hosts, which are not here
+        scripts = sum(len(blocks(path, kind)) for kind in ("bash", "yaml", "bibtex"))  # of clusters, hosts and papers
         assert fences == 2 * (sum(found) + scripts), f"{path.name}: a block is neither Python nor commands"
     print(count)
     assert count["README.md"] >= (2, 2)
