@@ -135,7 +135,7 @@ def render(results: Results) -> str:
 
 
 def _along_axes(results: Results) -> list[str]:
-    """Returns the figure and the finding of each study along an axis: the size of the model, or of the data."""
+    """Returns the figure and the finding of each study along an axis, such as the size of the model or of the data."""
     parts = []
     for study in results.studies:
         if "axis" in study.config and study.name in results.folders:
@@ -144,7 +144,7 @@ def _along_axes(results: Results) -> list[str]:
                 f"![{escape_markdown(study.config.title)}]({study.name}/{picture})",
                 f"*{escape_markdown(study.config.page.says)}* [Numbers]({study.name}/{page.NAME})",
             ]
-    return ["## Does it hold with size?", *parts] if parts else []
+    return ["## Does it hold at other sizes?", *parts] if parts else []
 
 
 def _summary(results: Results) -> str:
