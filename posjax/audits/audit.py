@@ -128,7 +128,13 @@ def _of_function(call, head_dim: int, position: np.ndarray, num_heads: int | Non
             judge(found, hints) if _constant(found) else Verdict(None, np.nan, (), ("norms change with the position",))
         )
         known = in_catalogue(matrix, position, num_heads) if _unnamed(verdict) and not found.faults else None
-        return verdict if known is None else _known(*known)
+        verdict = verdict if known is None else _known(*known)
+        short = position.max() // 4 + 1
+        near = (position < short).all(axis=1)
+        if not np.allclose(matrices(call, head_dim, position % short, num_heads)[0, 0, near], queries[near], atol=1e-3):
+            fact = f"frequencies depend on the length of the document: these are of {found.length} tokens"
+            verdict = verdict._replace(facts=(*verdict.facts, fact))
+        return verdict
     if (known := in_catalogue(matrix, position, num_heads)) is not None:
         return _known(*known)
     verdict = judge(turning(queries, position), hints)

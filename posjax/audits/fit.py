@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -236,7 +237,7 @@ def _ramps(lanes: Lanes, hints: Sequence[Rotary]) -> Iterator[Rotary]:
         if base <= 1 or ratio.min() > 0.999:
             continue
         for length in _LENGTHS:
-            for kind in (Llama3, Yarn, NtkByParts):
+            for kind in (Llama3, Yarn, NtkByParts, partial(Yarn, truncate=False)):
                 ramp = _ramp(kind(2.0, original_length=length), spectrum)[lanes.moving]
                 if (
                     ramp.any()

@@ -1,6 +1,5 @@
 """Judges a measured rotation: its encoding, its facts and its defects."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import NamedTuple
@@ -10,9 +9,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from posjax.audits.fit import Lanes, best_of, misfit, nice, simple, wave_of
-from posjax.audits.probe import Turning, matrices, unwrapped_waves, wrapped
+from posjax.audits.probe import Turning, unwrapped_waves, wrapped
 from posjax.audits.rounding import explain, grown
-from posjax.encoding import Dims, Params, Site
+from posjax.encoding import Dims, Site
 from posjax.encodings.rotary import PRope, Rope, Rotary
 from posjax.encodings.scalings import Yarn
 from posjax.encodings.scalings_by_length import LongRope
@@ -201,23 +200,17 @@ def in_catalogue(
     site = Site(position[:, 0] if position.shape[1] == 1 else position, np.ones(len(position), np.int32))
     grid = None if position.shape[1] == 1 else tuple(int(n) + 1 for n in position.max(axis=0))
     dims = Dims(heads * head_dim, heads, head_dim, length=int(position.max()) + 1, grid=grid)
+    x = np.random.default_rng(0).standard_normal((len(position), heads, head_dim)).astype(np.float32)
+    theirs = np.einsum("ahtij,thj->athi", np.broadcast_to(matrix, (2, heads, *matrix.shape[2:])), x)
     for encoding in _usual():
         try:
-            params = encoding.init(jax.random.key(0), dims)
-            ours = matrices(functools.partial(_rotated, encoding, params, site), head_dim, position, num_heads)
+            ours = np.stack(encoding.rotate(encoding.init(jax.random.key(0), dims), x, site, x, site))
         except ValueError:  # other axes, sections of another head dim, or out of reach
             continue
-        residual = float(np.abs(ours - matrix).max())
-        if residual < 1e-4 * np.abs(matrix).max():
+        residual = float(np.abs(ours - theirs).max())
+        if residual < 1e-4 * np.abs(theirs).max():
             return encoding, residual
     return None
-
-
-def _rotated(
-    encoding: Rotary, params: Params, site: Site, x: np.ndarray, position: np.ndarray
-) -> tuple[np.ndarray, ...]:
-    x = np.asarray(x, np.float32)
-    return tuple(map(np.asarray, encoding.rotate(params, x, site, x, site)))
 
 
 def _usual() -> list[Rotary]:
