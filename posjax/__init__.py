@@ -10,6 +10,7 @@ out = hosted.attend(q, k, v, x=h, causal=True)                        # in each 
 
 from posjax import encodings
 from posjax.attention import attend
+from posjax.audits import Audit, audit
 from posjax.encoding import Dims, Encoding, PositionMap, Relation, Site, grid, packed, padded, sites
 from posjax.hf import from_hf, from_hf_layers, to_hf
 from posjax.hosting import Hosted, host
@@ -18,6 +19,7 @@ from posjax.spec import names, parse, parse_layers, register
 __version__ = "0.1.0"
 
 __all__ = [
+    "Audit",
     "Dims",
     "Encoding",
     "Hosted",
@@ -25,6 +27,7 @@ __all__ = [
     "Relation",
     "Site",
     "attend",
+    "audit",
     "encodings",
     "from_hf",
     "from_hf_layers",

@@ -32,6 +32,8 @@ MAY_IMPORT = {
     "encodings": _CONTRACT,
     "attention": {*_CONTRACT, "encodings"},
     "hf": {*_CONTRACT, "encodings", "checks"},
+    "audits": {*_CONTRACT, "encodings", "hf"},
+    "cli": {"audits"},
     "hosting": {*_CONTRACT, "attention"},
     "models": {*_CONTRACT, "encodings", "attention", "hosting"},
     "files": set(),
@@ -60,7 +62,7 @@ MAY_IMPORT = {
         "extras",
     },
 }
-CORE = {"spec", "mask", "gradients", "encoding", "encodings", "attention", "hf", "hosting"}
+CORE = {"spec", "mask", "gradients", "encoding", "encodings", "attention", "hf", "audits", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework
 FRAMEWORK_FREE = {"jax", "numpy", "jaxtyping", "posjax", *sys.stdlib_module_names}
 of_source = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(REPO)))

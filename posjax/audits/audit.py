@@ -1,0 +1,169 @@
+"""`posjax.audit`: which encoding somebody's code computes, and what is wrong with it."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from posjax.audits.arrays import MakeArray, adapted, make_of, to_numpy
+from posjax.audits.biases import judge_bias
+from posjax.audits.configuration import against, head_dim_of, meant_by, read_config
+from posjax.audits.fit import Lanes
+from posjax.audits.probe import Turning, matrices, probe_positions, turning
+from posjax.audits.rotary import Verdict, in_catalogue, judge, lists_frequencies
+from posjax.audits.tables import of_frequencies, of_table
+from posjax.encoding import Encoding
+from posjax.encodings.rotary import Rotary
+from posjax.spec import parse
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of `audit`; its text is a report of a few lines.
+
+    Attributes:
+      spec: the text of an encoding that computes the same, but for the findings; None where no registered one does.
+      residual: the largest difference from that encoding: radians for rotations, units of logits for biases; nan without one.
+      facts: what was measured, in words.
+      findings: what is wrong, in words; empty where nothing is.
+      params: parameters of the encoding, such as a table of biases.
+      wave: the measured frequencies [A, C] in radians per position, 0 for pairs that do not turn; None for biases.
+    """
+
+    spec: str | None
+    residual: float
+    facts: tuple[str, ...] = ()
+    findings: tuple[str, ...] = ()
+    params: Any = ()
+    wave: Float[np.ndarray, "A C"] | None = None
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """The encoding of the spec."""
+        return None if self.spec is None else parse(self.spec)
+
+    def __str__(self) -> str:
+        spec = self.spec or "no registered encoding"
+        lines = [spec if len(spec) < 300 else f"{spec[:300]}...", *(f"  {fact}" for fact in self.facts)]
+        lines += [f"  residual {self.residual:.2g}"] if np.isfinite(self.residual) else []
+        return "\n".join(
+            [*lines, *(f"  WRONG: {each}" for each in self.findings)] + (["  nothing wrong"] if self.ok else [])
+        )
+
+
+def audit(
+    rotate: Callable | None = None,
+    *,
+    head_dim: int | None = None,
+    inv_freq: Any = None,
+    table: tuple[Any, Any] | None = None,
+    bias: Any = None,
+    config: Mapping[str, Any] | str | os.PathLike | None = None,
+    layer: int | None = None,
+    order: str = "THD",
+    num_axes: int = 1,
+    num_heads: int | None = None,
+    length: int = 4096,
+    array: MakeArray | None = None,
+) -> Audit:
+    """Says which encoding somebody's code computes, as a spec of posjax, and what is wrong with it.
+
+    Give one of `rotate`, `inv_freq`, `table` and `bias`.
+
+    Args:
+      rotate: rotate(q, k, position) -> (q, k), or rotate(x, position) -> x. Arrays of NumPy, JAX, PyTorch or MLX.
+      head_dim: D; the configuration's, or the table's width, where it is not given.
+      inv_freq: [C] radians per position, of pairs of the first 2 C channels of a head, in the half layout.
+      table: (cos, sin) of positions 0, 1, ...: [T, C], or [T, 2 C] with each angle twice.
+      bias: [H, T, T] that is added to logits, -inf where a key is hidden; or a function of T that returns it.
+      config: of transformers, a dictionary or the path of a config.json. The verdict says how the two differ.
+      layer: the number of the layer that the code is of, where the layers of the configuration differ.
+      order: the axes of q and k, such as "BHTD" for a batch of one first; position is [T], or [T, A] on several axes.
+      num_axes: A, the position axes of `rotate`.
+      num_heads: of q and k, for functions that need that number, or whose heads differ.
+      length: positions from 0 to length - 1 are probed; a bias that is a function is asked for min(length, 512) tokens.
+      array: makes an array for `rotate` of one of NumPy, as torch.as_tensor; by default of the framework in its file.
+
+    Raises:
+      ValueError: for no subject or several, a missing head_dim, arrays of other shapes, or an unknown configuration.
+    """
+    subjects = {"rotate": rotate, "inv_freq": inv_freq, "table": table, "bias": bias}
+    if len(given := [name for name, value in subjects.items() if value is not None]) != 1:
+        raise ValueError(f"audit takes one of {', '.join(subjects)}, got {' and '.join(given) or 'none'}")
+    config = None if config is None else read_config(config)
+    layers = [] if config is None else meant_by(config)
+    if bias is not None:
+        tensor = to_numpy(bias(min(length, 512)) if callable(bias) else bias)
+        verdict = judge_bias(tensor[0] if tensor.ndim == 4 else tensor)
+        return _report(verdict, layers, None, layer, params=verdict.params)
+    hints = [each for each in dict.fromkeys(layers) if isinstance(each, Rotary)]
+    head_dim = head_dim or (None if config is None else head_dim_of(config))
+    if rotate is not None:
+        if head_dim is None:
+            raise ValueError("audit(rotate, head_dim=...) needs the number of channels of a head")
+        call = adapted(rotate, order, array or make_of(rotate))
+        verdict = _of_function(call, head_dim, probe_positions(length, num_axes), num_heads, hints)
+    else:
+        found = (
+            of_table(*map(to_numpy, table), head_dim) if table else of_frequencies(to_numpy(inv_freq), head_dim, length)
+        )
+        verdict = judge(found, hints)
+    return _report(verdict, layers, verdict.lanes, layer)
+
+
+def _of_function(call, head_dim: int, position: np.ndarray, num_heads: int | None, hints: Sequence[Rotary]) -> Verdict:
+    """The verdict on queries; on keys and other heads, how they differ."""
+    matrix = matrices(call, head_dim, position, num_heads)
+    queries, keys = matrix[0, 0], matrix[1, 0]
+    if np.allclose(matrix[1], matrix[0], atol=1e-4) and np.allclose(matrix[0], matrix[0, :1], atol=1e-4):
+        found = turning(queries, position)
+        verdict = (
+            judge(found, hints) if _constant(found) else Verdict(None, np.nan, (), ("norms change with the position",))
+        )
+        known = in_catalogue(matrix, position, num_heads) if _unnamed(verdict) and not found.faults else None
+        verdict = verdict if known is None else _known(*known)
+        short = position.max() // 4 + 1
+        near = (position < short).all(axis=1)
+        if not np.allclose(matrices(call, head_dim, position % short, num_heads)[0, 0, near], queries[near], atol=1e-3):
+            fact = f"frequencies depend on the length of the document: these are of {found.length} tokens"
+            verdict = verdict._replace(facts=(*verdict.facts, fact))
+        return verdict
+    if (known := in_catalogue(matrix, position, num_heads)) is not None:
+        return _known(*known)
+    verdict = judge(turning(queries, position), hints)
+    more = [] if np.allclose(matrix[0], matrix[0, :1], atol=1e-4) else ["heads are rotated differently; this is head 0"]
+    if not np.allclose(keys, queries, atol=1e-4):
+        of_keys = judge(turning(keys, position), hints)
+        more.append(f"keys are not rotated as queries are; keys: {of_keys.encoding or ', '.join(of_keys.findings)}")
+        more += [f"keys: {each}" for each in of_keys.findings if each not in verdict.findings and of_keys.encoding]
+    return verdict._replace(findings=(*verdict.findings, *more))
+
+
+def _constant(found: Turning) -> bool:
+    """Whether norms are the same at all positions, as those of an attention factor."""
+    return not found.norm.size or float(np.ptp(found.norm)) < 0.02 * float(found.norm.max())
+
+
+def _unnamed(verdict: Verdict) -> bool:
+    return verdict.encoding is None or lists_frequencies(verdict.encoding)
+
+
+def _known(encoding: Rotary, residual: float) -> Verdict:
+    return Verdict(encoding, residual, ("with its usual arguments and starting parameters",), ())
+
+
+def _report(verdict, layers, lanes: Lanes | None, layer: int | None, params: Any = ()) -> Audit:
+    findings, facts = verdict.findings, verdict.facts
+    if layers:
+        differing = against(layers, verdict.encoding, lanes, layer)
+        findings = (*findings, *differing)
+        facts = facts if differing else (*facts, "config.json means the same")
+    spec = None if verdict.encoding is None else str(verdict.encoding)
+    return Audit(spec, verdict.residual, facts, findings, params, None if lanes is None else lanes.wave)

@@ -1,0 +1,118 @@
+"""Compares a measured encoding with the configuration beside it."""
+
+import dataclasses
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from posjax.audits.fit import Lanes, fits
+from posjax.encoding import Encoding
+from posjax.encodings.rotary import PRope, Rope, Rotary
+from posjax.hf import from_hf, from_hf_layers
+
+Config = Mapping[str, Any]
+
+
+def read_config(config: Config | str | os.PathLike) -> Config:
+    """The keys of a configuration; of a model that has a text_config beside others, those of its text.
+
+    Raises:
+      ValueError: the file is no JSON object.
+    """
+    if not isinstance(config, Mapping):
+        read = json.loads(pathlib.Path(config).read_text())
+        if not isinstance(read, dict):
+            raise ValueError(f"{config}: a configuration is a JSON object, got a {type(read).__name__}")
+        config = read
+    return config["text_config"] if isinstance(config.get("text_config"), Mapping) else config
+
+
+def head_dim_of(config: Config) -> int | None:
+    """The head dim that a configuration says, None where it does not."""
+    if config.get("head_dim"):
+        return config["head_dim"]
+    width, heads = config.get("hidden_size"), config.get("num_attention_heads")
+    return width // heads if width and heads else None
+
+
+def meant_by(config: Config) -> list[Encoding | None]:
+    """The encoding of each layer, without masks and temperatures; one entry where all are the same."""
+    try:
+        layers = [from_hf(config)]
+    except ValueError as error:
+        if "from_hf_layers" not in str(error):
+            raise
+        layers = list(from_hf_layers(config))
+    return [_part(layer) for layer in layers]
+
+
+def _part(encoding: Encoding) -> Encoding | None:
+    """The part that rotates, or else the part that biases."""
+    parts = list(getattr(encoding, "members", [encoding]))
+    return next((part for part in parts if isinstance(part, Rotary)), next(iter(parts), None))
+
+
+def against(
+    layers: list[Encoding | None], encoding: Encoding | None, lanes: Lanes | None, layer: int | None
+) -> list[str]:
+    """How a configuration differs from a measured encoding: nothing where it means the same.
+
+    Args:
+      layer: the number of the layer that was measured; None where any layer of the configuration may be meant.
+
+    Raises:
+      ValueError: the configuration has no such layer.
+    """
+    if layer is not None and len(layers) > 1:
+        if not 0 <= layer < len(layers):
+            raise ValueError(f"layer={layer}: the configuration has layers 0 to {len(layers) - 1}")
+        asked = [layers[layer]]
+    else:
+        asked = layers
+    if any(_agree(each, encoding, lanes) for each in asked):
+        return []
+    meant = ", ".join(dict.fromkeys(str(each) for each in asked))
+    where = f" in layer {layer}" if layer is not None else ""
+    words = [f"config.json means {meant}{where}"]
+    others = [n for n, each in enumerate(layers) if _agree(each, encoding, lanes)]
+    if others:
+        words.append(f"measured is its encoding of layers {_listed(others)}")
+    elif len({*asked}) == 1 and encoding is not None:
+        words += _differences(asked[0], encoding)
+        scaling = getattr(encoding, "scaling", None)
+        if scaled := [
+            n for n, each in enumerate(layers) if scaling is not None and getattr(each, "scaling", None) == scaling
+        ]:
+            words.append(f"the configuration scales so in layers {_listed(scaled)} only")
+    return ["; ".join(words)]
+
+
+def _agree(meant: Encoding | None, encoding: Encoding | None, lanes: Lanes | None) -> bool:
+    if isinstance(meant, Rotary) and lanes is not None:
+        return fits(meant, lanes)
+    return type(meant) is type(encoding) and str(meant) == str(encoding)
+
+
+def _differences(meant: Encoding, encoding: Encoding) -> list[str]:
+    """The arguments that differ; a class that differs is said first."""
+    if type(meant) is PRope and type(encoding) is Rope and encoding.fraction < 1:
+        return ["measured are partial lanes as in GPT-NeoX, where it means proportional ones of the whole head"]
+    if type(meant) is not type(encoding):
+        return [f"measured is {encoding.spec_name}, and not {meant.spec_name}"]
+    names = [field.name for field in dataclasses.fields(meant)]
+    differing = [name for name in names if getattr(meant, name) != getattr(encoding, name)]
+    if differing == ["scaling"] and encoding.scaling is None:
+        return ["its scaling is not applied"]
+    return [
+        f"{name} is {_text(getattr(encoding, name))} instead of {_text(getattr(meant, name))}" for name in differing
+    ]
+
+
+def _listed(layers: list[int]) -> str:
+    return ", ".join(map(str, layers[:8])) + ", ..." * (len(layers) > 8)
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
