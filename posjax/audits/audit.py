@@ -127,7 +127,7 @@ def _of_function(call, head_dim: int, position: np.ndarray, num_heads: int | Non
         verdict = (
             judge(found, hints) if _constant(found) else Verdict(None, np.nan, (), ("norms change with the position",))
         )
-        known = in_catalogue(matrix, position, num_heads) if _unnamed(verdict) and not found.faults else None
+        known = in_catalogue(matrix, position, num_heads) if _unnamed(verdict) and len(found.pairs) else None
         verdict = verdict if known is None else _known(*known)
         short = position.max() // 4 + 1
         near = (position < short).all(axis=1)

@@ -42,8 +42,8 @@ class _OfOffset(NamedTuple):
         return -self.offset[before], self.value[:, before]
 
 
-def judge_bias(bias: Float[np.ndarray, "H T T"]) -> BiasVerdict:
-    """The verdict on a bias of T queries and as many keys, all in one document.
+def judge_bias(bias: Float[np.ndarray, "..."]) -> BiasVerdict:
+    """The verdict on a bias [H, T, T] of T queries and as many keys, all in one document.
 
     Raises:
       ValueError: for another shape, fewer than 8 tokens or NaN.

@@ -137,19 +137,14 @@ def _of_axes(lanes: Lanes) -> Iterator[_Family]:
     if lanes.rotary_dim == lanes.head_dim and blocks and turns.any(axis=0).all():
         sizes = tuple(int((axis == a).sum()) for a in range(num_axes))
         indexing = "ij" if axis[0] == 0 else "xy"
-        index = np.concatenate([np.arange(n) for n in (sizes if axis[0] == 0 else sizes[::-1])])
         if len({*sizes}) == 1:
             for kind in ("shared", "split"):
                 make = lambda base, scaling, kind=kind: AxialRope(base, kind, indexing, lanes.layout, scaling)  # noqa: E731
                 spectrum = make(100.0, None).spectrum(num_axes, channels)
-                order = (
-                    spectrum.index
-                    if kind == "shared" or indexing == "ij"
-                    else spectrum.index.reshape(num_axes, -1)[::-1]
-                )
-                yield _Family(np.ravel(order), spectrum.count, make)
+                yield _Family(spectrum.index, spectrum.count, make)
         else:
             dims = tuple(2 * n for n in sizes)
+            index = np.concatenate([np.arange(n) for n in (sizes if axis[0] == 0 else sizes[::-1])])
             yield _Family(
                 index, max(sizes), lambda base, _: AxialRope(base, "shared", indexing, lanes.layout, None, dims)
             )

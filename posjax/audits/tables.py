@@ -8,8 +8,8 @@ from posjax.audits.probe import Turning, probe_positions, wrapped
 _ALIKE = 1e-2  # radians by which the two copies of an angle may differ
 
 
-def of_frequencies(inv_freq: Float[np.ndarray, " C"], head_dim: int | None, length: int) -> Turning:
-    """The rotation by inv_freq, in the half layout.
+def of_frequencies(inv_freq: Float[np.ndarray, "..."], head_dim: int | None, length: int) -> Turning:
+    """The rotation by inv_freq [C], in the half layout.
 
     Raises:
       ValueError: for another shape, or more frequencies than the head dim has pairs.
@@ -21,8 +21,8 @@ def of_frequencies(inv_freq: Float[np.ndarray, " C"], head_dim: int | None, leng
     return _turning(position * inv_freq, np.ones((len(position), len(inv_freq))), position, head_dim, "half")
 
 
-def of_table(cos: Float[np.ndarray, "T W"], sin: Float[np.ndarray, "T W"], head_dim: int | None) -> Turning:
-    """The rotation by a table of positions 0, 1, ..., whose width is that of the pairs or of the channels.
+def of_table(cos: Float[np.ndarray, "..."], sin: Float[np.ndarray, "..."], head_dim: int | None) -> Turning:
+    """The rotation by a table [T, W] of positions 0, 1, ..., whose width is that of the pairs or of the channels.
 
     Raises:
       ValueError: for other shapes, or fewer than 8 positions.
