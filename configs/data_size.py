@@ -26,8 +26,9 @@ def get_config() -> ConfigDict:
     )
     config.page = ConfigDict()
     config.page.says = (
-        "With few images a ResNet should be ahead of a ViT, and the ViT should catch up with more of them. This "
-        "has not been run yet."
+        "With few images a ResNet is ahead of ViTs, by 8.6 points of one with a learned table, and by 6.3 of one with rotary "
+        "positions. Its lead does not shrink with more images: every model sees 60,000 images in training, in which a ViT of "
+        "this size does not learn what it lacks, however many of them differ."
     )
     config.notes = (
         "ViTs on 7x7 patches of 4x4 pixels, with a learned table or rotary positions, and a ResNet. Shares are taken of each "
@@ -89,7 +90,8 @@ CLAIMS = (
         "figure 4; no number",
         "A ResNet's lead over a ViT shrinks as there are more images.",
         (above(_LEAD["1%"] - _LEAD["100%"], name="lead of the ResNet at 1% of the images - at 100%"),),
-        tried="Every share is seen for as many images in all, so that small shares are seen more often. Longer trainings, in "
-        "which the ViT could catch up, were not run.",
+        tried="A rate for each row and share, and rotary positions: they shorten the lead at every share and do not make it "
+        "shrink. From a tenth of the images on hardly a model gains: all of them see 60,000 in training, and that limits them.",
+        remains="Longer trainings, in which a ViT could catch up: --config.studies[...].steps=20000 on an accelerator.",
     ),
 )

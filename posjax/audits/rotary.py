@@ -216,7 +216,8 @@ def in_catalogue(
 def _usual() -> list[Rotary]:
     kinds = [registered(name) for name in registered_names()]
     plain = [kind() for kind in kinds if issubclass(kind, Rotary) and _has_defaults(kind)]
-    turned = [type(each)(layout="interleaved") for each in plain if "layout" in {field.name for field in fields(each)}]
+    layouts = [type(each) for each in plain if "layout" in {field.name for field in fields(each)}]
+    turned = [kind(layout="interleaved") for kind in layouts]  # pyrefly: ignore[unexpected-keyword]
     return [each for each in [*plain, *turned] if type(each) not in (Rope, PRope)]
 
 
