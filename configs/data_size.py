@@ -91,7 +91,7 @@ CLAIMS = (
         "A ResNet's lead over a ViT shrinks as there are more images.",
         (above(_LEAD["1%"] - _LEAD["100%"], name="lead of the ResNet at 1% of the images - at 100%"),),
         tried="A rate for each row and share, and rotary positions: they shorten the lead at every share and do not make it "
-        "shrink. From a tenth of the images on hardly a model gains: all of them see 60,000 in training, and that limits them.",
+        "shrink. From a tenth of the images on hardly a model gains: all see 60,000 in training, and that limits them.",
         remains="Longer trainings, in which a ViT could catch up: --config.studies[...].steps=20000 on an accelerator.",
     ),
 )
