@@ -79,7 +79,10 @@ def test_gradients_of_sinks_in_splash_are_single_precision():
 
         return jax.grad(of)(params)
 
-    grads, expected = loss(functools.partial(splash, interpret=True)), loss(lambda *args, **rest: dense(*args, **rest)[0])
+    grads, expected = (
+        loss(functools.partial(splash, interpret=True)),
+        loss(lambda *args, **rest: dense(*args, **rest)[0]),
+    )
     assert {leaf.dtype for leaf in jax.tree.leaves(grads)} == {jnp.dtype("float32")}
     close(grads, expected, atol=0.03)
 
