@@ -208,6 +208,7 @@ class Needs(enum.Flag):
     BOTH_DIRECTIONS = enum.auto()  # `embed` reads other tokens, later ones too: no causal models
     DOCUMENT_LENGTH = enum.auto()  # logits depend on how many keys there are: caches keep all keys, untransformed
     WHOLE_ROWS = enum.auto()  # `bias` or `product` needs all the keys of a query in one tile, as `weigh` always does
+    SINK_OF_QUERIES = enum.auto()  # `sink` returns a logit of each query and head
     EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it
     HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given
     WHOLE_HEAD = enum.auto()  # `rotate` scales queries or appends channels: it is never given a part of a head
@@ -283,7 +284,8 @@ class Encoding:
     def sink(self, params: Params, q_site: Site, num_heads: int) -> Float[Array, "*#T H"] | None:
         """A logit of each head, or of each query and head, that takes a share of the softmax and reads nothing.
 
-        None for no such logit. It may depend on the query's site and on the state that `observe` has written.
+        None for no such logit. It may depend on the query's site and on the state that `observe` has written; an encoding
+        whose sink is [T, H] needs `SINK_OF_QUERIES`.
         """
         return None
 

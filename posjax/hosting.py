@@ -20,6 +20,7 @@ from jaxtyping import Float
 
 from posjax.attention.attend import BEFORE_ATTENTION, attend
 from posjax.attention.cache import Cache, attend_cached, empty_cache, key_channels, refuse_lost, remember, slots_needed
+from posjax.attention.explicit import split_as
 from posjax.attention.parallel import ContextParallel, attend_parallel
 from posjax.encoding import Array, Encoding, Needs, Params, Site, canonical, without_padding
 from posjax.spec import encoding_value
@@ -238,10 +239,13 @@ class Hosted:
 
     def _each(self, function, x, *others, spmd_axis_name=None):
         """function(site, x, *others), vmapped over a batch if the first of `others` (x without others) has a batch axis."""
-        if (others[0].ndim - 1 if others else x.ndim) == 2:
+        first = others[0] if others else x
+        if first.ndim - (1 if others else 0) == 2:
             return function(self.site, x, *others)
-        axes = (batch_axis(self.site), *(0 for _ in (x, *others)))
-        return jax.vmap(function, in_axes=axes, spmd_axis_name=spmd_axis_name)(self.site, x, *others)
+        axis = batch_axis(self.site)
+        site = self.site if axis is None else split_as(first, self.site)
+        run = jax.vmap(function, in_axes=(axis, *(0 for _ in (x, *others))), spmd_axis_name=spmd_axis_name)
+        return run(site, *split_as(first, (x, *others)))
 
     def _observed(self, site: Site, x, past: Site | None = None) -> Site:
         """The site with the state that the encoding reads off the layer's input."""

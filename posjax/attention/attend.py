@@ -1,15 +1,18 @@
 """`attend`: the one call for every way of computing attention."""
 
+import functools
 from collections.abc import Collection
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 from jaxtyping import Float, Int32
 
 from posjax.attention.backends import backend
 from posjax.attention.choose import choose
 from posjax.attention.dense import Operands, dense, reads_apart, repeated
+from posjax.attention.explicit import explicit_mesh, spec_of, split_by_compiler
 from posjax.encoding import HOOKS, Array, Encoding, Needs, Params, Site, canonical, without_padding
 from posjax.spec import encoding_value
 
@@ -65,6 +68,15 @@ def attend(
       ValueError: for shapes that do not fit, a text instead of an encoding, an unknown implementation or one that cannot
         compute this, weights from any implementation but the dense one, or a hook that was not run.
     """
+    arrays = (params, q, k, v, q_site, k_site, dict(q_order=q_order, k_order=k_order, scale=scale))
+    if explicit_mesh(arrays) is not None:
+        options = dict(causal=causal, implementation=implementation, softcap=softcap, return_weights=return_weights)
+        run = functools.partial(attend, encoding, consumed=consumed, **options)
+        tokens, heads, _ = spec_of(q)
+        out, weights = PartitionSpec(tokens, heads), PartitionSpec(heads, tokens)
+        return split_by_compiler(
+            lambda arrays: run(*arrays[:-1], **arrays[-1]), arrays, (out, weights) if return_weights else out
+        )
     check_consumed(encoding, consumed)
     q_site, k_site = canonical(q_site), canonical(k_site)
     check(q, k, v, q_site, k_site)

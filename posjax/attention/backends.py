@@ -24,7 +24,7 @@ from posjax.spec import nearest
 
 Tokens = Array | jax.ShapeDtypeStruct
 PLATFORMS = ["cpu", "gpu", "tpu"]
-_AMPERE, _HOPPER = 8.0, "9.0"
+_HOPPER = "9.0"
 
 
 class Asked(NamedTuple):
@@ -112,12 +112,6 @@ def _run_dense(encoding: Encoding, x: Operands, **options):
     return dense(encoding, x, **options)[0]
 
 
-def _cudnn_refuses(asked: Asked) -> str | None:
-    if asked.capability and float(asked.capability) < _AMPERE:
-        return f"cuDNN's flash attention needs compute capability {_AMPERE}, this GPU has {asked.capability}"
-    return cudnn_refusal(asked.encoding, asked.operands)
-
-
 def _kernel() -> Any:
     """The kernel for GPUs, imported when it is asked for. It has never run on a GPU; see gpu/README.md."""
     return importlib.import_module("posjax.attention.gpu.kernel")
@@ -129,7 +123,7 @@ def _pallas_refuses(asked: Asked) -> str | None:
     return _kernel().refusal(asked.encoding, asked.operands)
 
 
-_IN_KERNEL, _MASKS = frozenset({"bias", "mask"}), frozenset({"mask"})
+_IN_KERNEL, _MASKS, _MASKS_AND_SINKS = (frozenset(hooks) for hooks in ({"bias", "mask"}, {"mask"}, {"mask", "sink"}))
 BACKENDS = {
     "dense": Backend(_run_dense, softcaps=True),
     "blockwise": Backend(blockwise, softcaps=True),
@@ -146,8 +140,18 @@ BACKENDS = {
         lambda asked: _kernel().refusal(asked.encoding, asked.operands, interpret=True),
         hooks=_IN_KERNEL,
     ),
-    "cudnn": Backend(cudnn, _cudnn_refuses, "gpu", preferred=True, hooks=_MASKS),
+    "cudnn": Backend(
+        cudnn,
+        lambda asked: cudnn_refusal(asked.encoding, asked.operands, asked.capability),
+        "gpu",
+        preferred=True,
+        hooks=_MASKS,
+    ),
     "splash": Backend(
-        splash, lambda asked: splash_refusal(asked.encoding, asked.operands), "tpu", preferred=True, hooks=_MASKS
+        splash,
+        lambda asked: splash_refusal(asked.encoding, asked.operands),
+        "tpu",
+        preferred=True,
+        hooks=_MASKS_AND_SINKS,
     ),
 }

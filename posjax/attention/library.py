@@ -1,4 +1,4 @@
-"""Kernels of jax, for encodings that do not change logits once queries and keys are rotated.
+"""Kernels of jax, for encodings that do not change logits once queries and keys are rotated; splash takes learned sinks.
 
 cuDNN's flash attention on GPUs, and jax's splash attention (arXiv 2205.14135 with sparse masks) on TPUs. Neither takes
 positions, so they support a window only if positions are known at tracing time and count one by one; cuDNN supports no
@@ -14,19 +14,29 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32
 
 from posjax.attention.dense import Operands
-from posjax.encoding import Array, Encoding, Site, members
+from posjax.encoding import Array, Encoding, Needs, Site, members
 from posjax.mask import Term, near
 
+_AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
 _LANES = 128  # the unit of splash attention's layouts
 
 
-def cudnn_refusal(encoding: Encoding, x: Operands) -> str | None:
-    """Why cuDNN cannot compute this attention; None if it can. jax checks its version and the device."""
-    q, v = x.q, x.v
-    if q.dtype not in (jnp.bfloat16, jnp.float16):
-        return f"cuDNN multiplies half precision, q is {q.dtype}: cast to bfloat16"
-    if q.shape[2] != v.shape[2] or q.shape[2] % 8 or q.shape[2] > 128:
-        return f"cuDNN takes one head dim, a multiple of 8 up to 128, got {q.shape[2]} and {v.shape[2]}"
+def cudnn_refusal(encoding: Encoding, x: Operands, capability: str | None) -> str | None:
+    """Why cuDNN cannot compute this attention on a GPU of this compute capability; None if it can.
+
+    The bounds are those of `jax.nn.dot_product_attention`, which also checks the version of cuDNN. An unknown capability
+    has the bounds of the oldest GPUs.
+    """
+    q, k, v = x.q, x.k, x.v
+    if capability and float(capability) < _AMPERE:
+        return f"cuDNN's flash attention needs compute capability {_AMPERE}, this GPU has {capability}"
+    if q.dtype not in (jnp.bfloat16, jnp.float16) or not q.dtype == k.dtype == v.dtype:
+        return f"cuDNN multiplies half precision of one dtype, got {q.dtype}, {k.dtype}, {v.dtype}: cast to bfloat16"
+    largest = 256 if capability and float(capability) >= _HOPPER else 128
+    if q.shape[2] != v.shape[2] or q.shape[2] % 8 or q.shape[2] > largest:
+        return f"cuDNN takes one head dim, a multiple of 8 up to {largest} here, got {q.shape[2]} and {v.shape[2]}"
+    if Needs.HEAD_DIM in encoding.needs:
+        return f"cuDNN takes one head dim, and {encoding} changes that of queries and keys"
     if not (_is_one_document(x.q_site) and _is_one_document(x.k_site)):
         return "cuDNN knows no documents and padding, and the sites are not known to be free of them when traced"
     return _plain_refusal(encoding, x) or _window_refusal(encoding, x.q_order is not None)
@@ -34,6 +44,8 @@ def cudnn_refusal(encoding: Encoding, x: Operands) -> str | None:
 
 def splash_refusal(encoding: Encoding, x: Operands) -> str | None:
     """Why splash attention cannot compute this attention; None if it can."""
+    if found := [str(member) for member in members(encoding) if Needs.SINK_OF_QUERIES in member.needs]:
+        return f"{found[0]} has a sink for each query, and the kernel takes one for each head"
     return _plain_refusal(encoding, x)
 
 
@@ -68,10 +80,23 @@ def splash(encoding: Encoding, x: Operands, *, scale: float, interpret: bool = F
     segments = SegmentIds(*(_laid_out_ids(site, none) for site, none in ((x.q_site, 0), (x.k_site, -1))))
     shape = (queries.shape[1], keys.shape[1])
     kernel = _splash_kernel(shape, heads, _window(encoding), x.q_order is not None, interpret)
-    out = kernel(queries, keys, values, segment_ids=segments)[:, :length, :width].transpose(1, 0, 2)
+    sink = encoding.sink(x.params, x.q_site, heads)
+    sinks = None if sink is None else _with_single_gradient(sink)
+    out = kernel(queries, keys, values, segments, sinks)[:, :length, :width].transpose(1, 0, 2)
     # The kernel's output for a query that sees nothing is arbitrary.
     sees = _sees_any(*(jnp.asarray(site.segment) for site in (x.q_site, x.k_site)), x.q_order is not None)
     return jnp.where(sees[:, None, None], out, 0.0).astype(x.q.dtype)
+
+
+@jax.custom_vjp
+def _with_single_gradient(sink: Float[Array, " H"]) -> Float[jax.Array, " H"]:
+    """The sink in float32, and its gradient too: the kernel returns a gradient in the dtype of the queries."""
+    return sink.astype(jnp.float32)
+
+
+_with_single_gradient.defvjp(
+    lambda sink: (sink.astype(jnp.float32), jnp.zeros(0, sink.dtype)), lambda like, g: (g.astype(like.dtype),)
+)
 
 
 def _sees_any(q_segment: Int32[Array, " T"], k_segment: Int32[Array, " S"], causal: bool) -> Bool[jax.Array, " T"]:

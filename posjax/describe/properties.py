@@ -174,7 +174,9 @@ def _call_on_tile(e: Encoding, params: Params, qkv, site: Site) -> None:
     if not isinstance(e.mask(), Mask):
         raise HookError(f"mask returned {type(e.mask()).__name__}, expected a mask, see posjax/mask.py")
     if (sink := e.sink(params, q_site, q.shape[1])) is not None:
-        _shaped("sink", sink, "[H], [T, H] or None", logits[:1], logits[1::-1])
+        of_queries = Needs.SINK_OF_QUERIES in e.needs
+        words = "[T, H], as it needs SINK_OF_QUERIES," if of_queries else "[H], or [T, H] with SINK_OF_QUERIES,"
+        _shaped("sink", sink, words, logits[1::-1] if of_queries else logits[:1])
     seen = jnp.ones(logits[1:], bool)
     weights = _shaped("weigh", e.weigh(params, product + bias, seen, q_site, site), "[H, T, S]", logits)
     _shaped("read", e.read(params, weights, q_site, site), "[T, H, E] or a number", read, ())

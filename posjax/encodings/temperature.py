@@ -186,6 +186,7 @@ class TokenSink(Encoding):
     family = "windows and views"
     formula = (r"a_{mn} = \frac{e^{\ell_{mn}}}{e^{s_m} + \sum_l e^{\ell_{ml}}},\quad s_m = w_h\cdot x_m",)
     observes = 0
+    needs = Needs.SINK_OF_QUERIES
     ranges = ("stddev >= 0",)
 
     stddev: float = 0.02

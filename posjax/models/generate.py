@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jaxtyping import Bool, Float, Int32, Key, Shaped
 
+from posjax.attention.explicit import explicit_mesh, spec_of, split_by_compiler
 from posjax.encoding import Array, Site
 from posjax.hosting import batch_axis
 from posjax.models.decoder import Decoder
@@ -73,7 +75,12 @@ def generate(
     if batch_axis(site) is None:
         site = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(tokens), *leaf.shape)), site)
     site, ahead = sites_ahead(site, tokens.shape[1], steps)
-    continued, finite = _generate(model, variables, tokens, site, ahead, sampling, key, memory)
+    arrays, run = (variables, tokens, site, ahead, sampling, key, memory), functools.partial(_generate, model)
+    if explicit_mesh(arrays) is None:
+        continued, finite = run(*arrays)
+    else:
+        specs = spec_of(tokens), PartitionSpec()
+        continued, finite = split_by_compiler(lambda arrays: run(*arrays), arrays, specs)
     if not isinstance(finite, jax.core.Tracer) and not bool(finite.all()):
         step = int(jnp.argmin(finite))
         raise FloatingPointError(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from posjax.attention.explicit import split_as
 from posjax.encoding import Array, Encoding, Site, grid
 from posjax.encodings.placement import standing
 from posjax.models.layers import Linear, Norm
@@ -172,10 +173,11 @@ class ViT(BlockModel):
         self._refuse_site(images, site, rows, columns)
         if self.resnet is not None:
             images = ResNetStem(self.resnet, self.resnet_width, name="resnet", **self.block.types)(images)
-        cut = images.reshape(len(images), rows, size, columns, size, -1).swapaxes(2, 3)
+        cut = images.reshape(len(images), rows, size, *images.shape[2:])  # one axis at a time: meshes may be explicit
+        cut = cut.reshape(len(images), rows, size, columns, size, -1).swapaxes(2, 3)
         x = embed(cut.reshape(len(images), rows * columns, size, size, -1))
         prefix = self._prefix(x.dtype)
-        return jnp.concatenate([jnp.broadcast_to(prefix, (len(x), *prefix.shape)), x], axis=1)
+        return jnp.concatenate([split_as(x, jnp.broadcast_to(prefix, (len(x), *prefix.shape))), x], axis=1)
 
     def _refuse_patches(self, patches, site: Site, num_images: int | None) -> None:
         size = self.patch_size

@@ -28,23 +28,23 @@ def documents() -> pj.Site:
 
 
 def check(backend, spec: str, causal: bool, site: pj.Site, **options):
-    """Output and gradients, under vmap."""
+    """Output and gradients, those of parameters too, under vmap."""
     encoding, order = pj.parse(spec), np.arange(LENGTH, dtype=np.int32) if causal else None
     params = encoding.init(jax.random.key(1), pj.Dims(HEADS * WIDTH, HEADS, WIDTH))
     keys = jax.random.split(jax.random.key(2), 3)
     qkv = [jax.random.normal(k, (LENGTH, h, WIDTH)) for k, h in zip(keys, (HEADS, KEY_HEADS, KEY_HEADS), strict=True)]
 
     def loss(read):
-        def of(q, k, v):
+        def of(params, q, k, v):
             out = read(encoding, transform(encoding, params, q, k, v, site, site, order, order), scale=0.3)
             return jnp.sum(jnp.sin(out)), out
 
-        return jax.value_and_grad(of, argnums=(0, 1, 2), has_aux=True)
+        return jax.value_and_grad(of, argnums=(0, 1, 2, 3), has_aux=True)
 
     batch = [jnp.stack([x[::-1], x]) for x in qkv]
-    by_backend = functools.partial(backend, **options)
-    (_, out), grads = jax.tree.map(lambda x: x[1], jax.jit(jax.vmap(loss(by_backend)))(*batch))
-    (_, expected), expected_grads = jax.jit(loss(lambda *args, **rest: dense(*args, **rest)[0]))(*qkv)
+    by_backend = jax.jit(jax.vmap(loss(functools.partial(backend, **options)), in_axes=(None, 0, 0, 0)))
+    (_, out), grads = jax.tree.map(lambda x: x[1], by_backend(params, *batch))
+    (_, expected), expected_grads = jax.jit(loss(lambda *args, **rest: dense(*args, **rest)[0]))(params, *qkv)
     close(out, expected)
     close(grads, expected_grads, atol=2e-5)
 
@@ -56,11 +56,35 @@ def check(backend, spec: str, causal: bool, site: pj.Site, **options):
         pytest.param("rope()", True, marks=slow),
         pytest.param("none", False, marks=slow),
         pytest.param("window(3)", False, marks=slow),
+        ("rope() + window(4) + learned_sink(stddev=2) + learned_sink(stddev=2)", True),
+        pytest.param("learned_sink(stddev=2)", False, marks=slow),
     ],
 )
 def test_splash_is_dense(spec, causal):
     """Grouped queries, documents and padding; interpreted."""
     check(splash, spec, causal, documents(), interpret=True)
+
+
+def test_gradients_of_sinks_in_splash_are_single_precision():
+    """Of queries in half precision too."""
+    encoding, order = pj.parse("learned_sink + learned_sink"), np.arange(LENGTH, dtype=np.int32)
+    params = ({"sink": jnp.array([-1.0, 0.0, 1.0, 2.0])}, {"sink": jnp.zeros(HEADS)})
+    x = jax.random.normal(jax.random.key(0), (LENGTH, HEADS, WIDTH), jnp.bfloat16)
+
+    def loss(read):
+        def of(params):
+            site = pj.sites(LENGTH)
+            out = read(encoding, transform(encoding, params, x, x, x, site, site, order, order), scale=0.3)
+            return jnp.sum(jnp.sin(out.astype(jnp.float32)))
+
+        return jax.grad(of)(params)
+
+    grads, expected = (
+        loss(functools.partial(splash, interpret=True)),
+        loss(lambda *args, **rest: dense(*args, **rest)[0]),
+    )
+    assert {leaf.dtype for leaf in jax.tree.leaves(grads)} == {jnp.dtype("float32")}
+    close(grads, expected, atol=0.03)
 
 
 def test_splash_hides_later_keys_of_other_tokens():
@@ -110,8 +134,9 @@ COUNTED = np.arange(LENGTH, dtype=np.int32)
         ("cope()", REGULAR, COUNTED, "cope", "cope"),
         ("rope() + stick_breaking()", REGULAR, COUNTED, "stick_breaking", "stick_breaking"),
         ("rope() + value_rotary()", REGULAR, COUNTED, None, None),
-        ("rope() + learned_sink()", REGULAR, COUNTED, "learned_sink", "learned_sink"),
-        ("rope() + token_sink()", REGULAR, COUNTED, "token_sink", "token_sink"),
+        ("rope() + learned_sink()", REGULAR, COUNTED, "learned_sink", None),
+        ("rope() + token_sink()", REGULAR, COUNTED, "token_sink", r"token_sink\(\) has a sink for each query"),
+        ("interpolate(factor=2) >> (learned_sink + token_sink)", REGULAR, COUNTED, "sink", "a sink for each query"),
         ("window(4)", REGULAR, None, "causal attention only", None),
         ("window(4)", GAPS, COUNTED, "one by one", "one by one"),
         ("window(4)", REGISTER, COUNTED, "one by one", "one by one"),
@@ -126,9 +151,31 @@ def test_refusals_of_library_kernels(spec, site, order, cudnn_reason, splash_rea
 
 
 def test_refusals_of_shapes():
-    site = pj.sites(LENGTH)
-    assert "half precision" in cudnn_refusal(pj.parse("rope()"), operands(site, dtype=jnp.float32))
-    assert "multiple of 8" in cudnn_refusal(pj.parse("rope()"), operands(site, width=20))
+    site, capability = pj.sites(LENGTH), "9.0"
+    assert "half precision" in cudnn_refusal(pj.parse("rope()"), operands(site, dtype=jnp.float32), capability)
+    mixed = operands(site)._replace(k=tokens(LENGTH, jnp.float16)[1])
+    assert "bfloat16, float16, bfloat16" in cudnn_refusal(pj.parse("rope()"), mixed, capability)
+    assert "changes that of queries and keys" in cudnn_refusal(pj.parse("pope()"), operands(site), capability)
+
+
+@pytest.mark.parametrize("capability", [None, "8.0", "8.9", "9.0", "10.0", "10.3", "12.0"])
+def test_cudnn_refuses_the_head_dims_that_jax_refuses(capability, monkeypatch):
+    """Against jax's own check, on a simulated GPU with a recent cuDNN; an unknown GPU has the bounds of an old one."""
+    library = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo")
+    of = lambda text: tuple(map(int, text.split(".")))  # noqa: E731
+    monkeypatch.setattr(library, "check_compute_capability", lambda least: of(capability or "8.0") >= of(least))
+    monkeypatch.setattr(library, "is_cuda_compute_capability_equal", lambda other: capability == other)
+    for width in (8, 20, 64, 100, 128, 136, 192, 200, 256, 264, 512):
+        given = operands(pj.sites(LENGTH), COUNTED, width=width)
+        batch = [jax.ShapeDtypeStruct((1, *each.shape), each.dtype) for each in (given.q, given.k, given.v)]
+        for training in (False, True):
+            refused = cudnn_refusal(pj.parse("rope()"), given, capability) is not None
+            try:
+                library.check_is_flash_attention(*batch, library.AttentionLayout.BTNH.value, 91200, False, training)
+            except NotImplementedError:
+                assert refused, (width, training)
+            else:
+                assert not refused, (width, training)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +187,7 @@ def test_refusals_of_shapes():
         ("rope()", 1025, jnp.float32, "gpu", "9.0", True, "blockwise"),
         ("rope()", 2048, jnp.bfloat16, "gpu", "9.0", False, "cudnn"),
         ("rope()", 2048, jnp.bfloat16, "gpu", "7.5", False, "blockwise"),
+        ("pope()", 2048, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
         ("rope()", 2048, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
         ("rope() + t5()", 2048, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
         ("rope() + t5()", 2048, jnp.bfloat16, "gpu", "8.0", True, "blockwise"),
@@ -147,6 +195,7 @@ def test_refusals_of_shapes():
         ("cope()", 2048, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
         ("stick_breaking()", 2048, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
         ("rope()", 2048, jnp.float32, "tpu", None, True, "splash"),
+        ("rope() + learned_sink()", 2048, jnp.float32, "tpu", None, True, "splash"),
         ("alibi()", 2048, jnp.float32, "tpu", None, True, "blockwise"),
     ],
 )

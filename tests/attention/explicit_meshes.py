@@ -1,0 +1,101 @@
+"""A program for 4 devices that compares meshes with explicit axes with no mesh; it prints the largest differences."""
+
+import json
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import posjax as pj
+from posjax.models import BlockConfig, Decoder, ViT, generate
+
+MESH = jax.make_mesh((2, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+BATCH, LENGTH, HEADS, DIM = 2, 72, 4, 8
+SITE = pj.sites(LENGTH)
+
+
+def put(tree, *spec):
+    return jax.device_put(tree, NamedSharding(MESH, PartitionSpec(*spec)))
+
+
+def difference(one, other) -> float:
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    return max(float(np.max(np.abs(np.asarray(a) - np.asarray(b)) / np.maximum(np.abs(b), 1))) for a, b in pairs)
+
+
+def attention(spec: str, implementation: str, split: str) -> float:
+    """Of the output and all gradients of one layer, its batch and its heads or tokens split over devices."""
+    encoding = pj.parse(spec)
+    params = encoding.init(jax.random.key(0), pj.Dims(HEADS * DIM, HEADS, DIM))
+    x = jax.random.normal(jax.random.key(1), (BATCH, LENGTH, HEADS * DIM))
+    qkv = jax.random.normal(jax.random.key(2), (3, BATCH, LENGTH, HEADS, DIM))
+
+    def loss(params, x, q, k, v, implementation):
+        x, hosted = pj.host(encoding, params, x, SITE, key=None)
+        out = hosted.attend(q, k, v, x=x, causal=True, implementation=implementation)
+        return jnp.sum(jnp.sin(out)), out
+
+    run = jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3, 4), has_aux=True), static_argnums=5)
+    parts = ("data", "model" if split == "tokens" else None, "model" if split == "heads" else None)
+    with jax.set_mesh(MESH):
+        found = run(put(params), put(x, "data"), *(put(each, *parts) for each in qkv), implementation)
+    assert jax.typeof(found[0][1]).sharding.spec[:3] == parts
+    return difference(found, run(params, x, *qkv, "dense"))
+
+
+def decoder(spec: str) -> float:
+    """Of logits, gradients and generated tokens."""
+    model = Decoder(11, encoding=spec, block=BlockConfig(width=32, num_heads=4), depth=2)
+    tokens = jnp.arange(BATCH * LENGTH).reshape(BATCH, LENGTH) % 11
+    variables = model.init(jax.random.key(0), tokens, SITE)
+
+    def loss(variables, tokens, site):
+        logits = model.apply(variables, tokens, site)
+        return jnp.sum(jnp.sin(logits)), logits
+
+    run = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    site = jax.tree.map(lambda leaf: np.stack([leaf] * BATCH), SITE)  # not split, unlike the tokens
+    expected = run(variables, tokens, site), generate(model, variables, tokens, SITE, steps=3)
+    variables, tokens = put(variables), put(tokens, "data")
+    with jax.set_mesh(MESH):
+        return difference((run(variables, tokens, site), generate(model, variables, tokens, SITE, steps=3)), expected)
+
+
+def steps_of_a_cache(spec: str) -> float:
+    """Of the logits of a prompt, and of one more token."""
+    model = Decoder(11, encoding=spec, block=BlockConfig(width=32, num_heads=4), depth=1)
+    tokens, (site, ahead) = jnp.arange(2 * 9).reshape(2, 9) % 11, (pj.sites(8), pj.sites(1, 8))
+    variables = model.init(jax.random.key(0), tokens[:, :8], site)
+
+    def run(variables, tokens):
+        first, caches = model.apply(variables, tokens[:, :8], site, cache_size=9, method="prefill")
+        return first, model.apply(variables, tokens[:, 8:], ahead, caches, method="extend")[0]
+
+    with jax.set_mesh(MESH):
+        found = jax.jit(run)(put(variables), put(tokens, "data"))
+    return difference(found, run(variables, tokens))
+
+
+def vit(spec: str) -> float:
+    """Of logits and gradients."""
+    model = ViT(5, encoding=spec, patch_size=4, block=BlockConfig(width=32, num_heads=4), depth=2)
+    images, site = jax.random.normal(jax.random.key(1), (BATCH, 36, 36, 3)), pj.grid(9, 9, 1)
+    variables = model.init(jax.random.key(0), images, site)
+    kernel = jax.random.normal(jax.random.key(2), variables["params"]["head"]["kernel"].shape)
+    variables["params"]["head"]["kernel"] = kernel  # instead of zeros, which show nothing
+
+    def loss(variables, images):
+        logits = model.apply(variables, images, site)
+        return jnp.sum(jnp.sin(logits)), logits
+
+    run = jax.jit(jax.value_and_grad(loss, has_aux=True))
+    with jax.set_mesh(MESH):
+        found = run(put(variables), put(images, "data"))
+    return difference(found, run(variables, images))
+
+
+if __name__ == "__main__":
+    checks = {f.__name__: f for f in (attention, decoder, steps_of_a_cache, vit)}
+    print(json.dumps([checks[name](*arguments) for name, *arguments in json.loads(sys.argv[1])]))
