@@ -154,6 +154,20 @@ def pairs_exchanged() -> Picture:
     return Picture(*(each[::-1] for each in found))
 
 
+def pairs_of_a_prefix() -> Picture:
+    # As many channels at the same frequencies, base^(-2c/D) for c < D/8: paired within the first quarter of the channels.
+    specs = "p_rope(base=1000000, proportion=0.25)", f"rope(base={1_000_000**0.25}, fraction=0.25)"
+    found = [logits(parse(each), (), sites(PLACES), words=random_words())[-1] for each in specs]
+    return Picture(*(each[::-1] for each in found))
+
+
+def rows_of_keys() -> Picture:
+    q, k = random_words()
+    stored = k.reshape(2, CHANNELS // 2).T.ravel()  # one head of keys, interleaved as by llama.cpp
+    undone = [stored.reshape(heads, -1, 2).swapaxes(1, 2).ravel() for heads in (1, 2)]  # with heads of keys, of queries
+    return Picture(*(logits(parse("rope"), (), sites(PLACES), words=(q, each))[-1, ::-1] for each in undone))
+
+
 def bias_on_its_side() -> Picture:
     encoding, window, patch = parse("beit"), (4, 16), 1 * 16 + 7
     sides = tuple(2 * n - 1 for n in window)
@@ -176,6 +190,16 @@ def bias_in_bfloat16() -> Picture:
     product = slope.astype(jnp.bfloat16) * site.position.astype(jnp.bfloat16)
     wrong = product.astype(np.float64) - float(product[-1])  # the query's share is the same for all keys
     return Picture(right, wrong)
+
+
+def angles_in_fast_math() -> Picture:
+    site, x = sites(PLACES, start=131_072 - PLACES), np.zeros((PLACES, 1, CHANNELS), np.float32)
+    x[:, :, 0] = 1  # the pair whose angle is the position itself
+    exact = np.cos(site.position.astype(np.float64))
+    # A fast cosine makes turns of its argument first.
+    turns = site.position.astype(np.float32) * np.float32(1 / (2 * np.pi))
+    rotated, _ = parse("rope").rotate((), x, site, x, site)
+    return Picture(np.asarray(rotated)[:, 0, 0] - exact, np.cos(2 * np.pi * turns.astype(np.float64)) - exact)
 
 
 def bias_added_twice() -> Picture:
@@ -234,6 +258,10 @@ def angles_of_the_largest() -> Picture:
 
 def slopes_by_the_head() -> Picture:
     return Picture(alibi_slopes(12), 2.0 ** (-8 * np.arange(1, 13) / 12))
+
+
+def slopes_of_each_rank() -> Picture:
+    return Picture(alibi_slopes(16), np.tile(alibi_slopes(8), 2))
 
 
 def draws_are_block_zero() -> Picture:

@@ -65,7 +65,7 @@ _NEWEST = {
     # Twice the channels, or a state of each token.
     1.6: "pope fox cable carope repo selective_rope grape_a grape_m inkling",
     # A matrix for each token, or logits that need all keys of a query.
-    10.0: "comrope cayley_string liere tapa cope dape dape(kernel_size=3) grape_ap path stick_breaking",
+    10.0: "comrope cayley_string liere tapa cope dape dape(kernel_size=3) grape_ap per_row_alibi path stick_breaking",
 }
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Float32, Int, Shaped
 
 from posjax.encoding import Array, Encoding, Needs, Site, both_stand, order_of
 from posjax.encodings.angles import geometric
+from posjax.encodings.pairs import related
 from posjax.encodings.rotary import rotated
 from posjax.spec import register
 
@@ -133,6 +134,56 @@ class Cable(_Gate):
 
     def gate(self, params, x):
         return -jax.nn.softplus(_linear(params, x))
+
+
+@register("per_row_alibi")
+@dataclass(frozen=True)
+class PerRowAlibi(Encoding):
+    """Data-dependent ALiBi per row: a query has gates of its own for the keys from each key up to itself.
+
+    bias_ij = s sum over l = j ... i - 1 of log sigmoid(a_i . b_l / sqrt(P)), with a = W_h x and b = W'_h x of P channels
+    and x the layer's input. From PerRowDataDependentAlibi of x-transformers 2.31.10; no paper describes it. Two points differ
+    from `fox`: the key's own gate counts and the query's does not, and a gate depends on the query that asks. With W = 0
+    every gate is 1/2, a slope of s ln 2 for all heads. Keys later than the query have no bias, as the source is causal;
+    tokens that stand nowhere have none either.
+
+    Args:
+      gate_head_dim: P, `dim_head` at the source.
+      post_log_scale: s.
+
+    Parameters: {"kernel": [M, 2, H, P]}, W and W', initialised uniformly within 1/sqrt(M), PyTorch's default.
+    """
+
+    family = "contextual"
+    formula = (
+        r"b^{(h)}_{mn} = s\sum_{l=n}^{m-1} \ln\sigma\left(\frac{a_m\cdot b_l}{\sqrt P}\right),\quad a_l ="
+        r" W_h x_l,\quad b_l = W'_h x_l",
+    )
+
+    dimensions = (1,)
+    needs = Needs.WHOLE_ROWS
+    observes = 0
+    ranges = "gate_head_dim >= 1", "post_log_scale > 0"
+
+    gate_head_dim: int = 8
+    post_log_scale: float = 1.0
+
+    def init(self, key, dims):
+        shape = (dims.width, 2, dims.num_heads, self.gate_head_dim)
+        limit = dims.width**-0.5
+        return {"kernel": jax.random.uniform(key, shape, jnp.float32, minval=-limit, maxval=limit)}
+
+    def observe(self, params, x, site, past=None):
+        self.coordinates(site)
+        return site._replace(state=jnp.tensordot(x.astype(jnp.float32), params["kernel"], axes=1, precision="highest"))
+
+    def bias(self, params, q, q_site, k, k_site):
+        asked, probe = q_site.state[:, 0], k_site.state[:, 1]
+        before = jnp.asarray(order_of(k_site)[None] < order_of(q_site)[:, None])
+        counted = related(q_site, k_site) & before
+        gates = jnp.einsum("thp,shp->hts", asked, probe, precision="highest") * self.gate_head_dim**-0.5
+        terms = jnp.where(counted, self.post_log_scale * jax.nn.log_sigmoid(gates), 0.0)
+        return jnp.where(counted, sums_after(terms, order_of(k_site), own=True), 0.0)
 
 
 @register("selective_rope")
@@ -272,6 +323,17 @@ class CaRope(Encoding):
 
     def rotate(self, params, q, q_site, k, k_site):
         return tuple(rotated(x, 2 * np.pi * site.state, "half") for x, site in ((q, q_site), (k, k_site)))
+
+
+def sums_after(
+    terms: Float[Array, "H T S"], position: Shaped[Array, " S"], own: bool = False
+) -> Float[jax.Array, "H T S"]:
+    """The sum of the terms of the keys that stand later than each key; with `own` of those at its position too."""
+    position = jnp.asarray(position)
+    order = jnp.argsort(position)
+    sums = jax.lax.cumsum(terms[:, :, order], axis=2, reverse=True)
+    sums = jnp.pad(sums, ((0, 0), (0, 0), (0, 1)))
+    return sums[:, :, jnp.searchsorted(position[order], position, side="left" if own else "right")]
 
 
 def last_before(site: Site, past: Site | None, count: int) -> Site | None:

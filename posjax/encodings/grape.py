@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Float32, Shaped
+from jaxtyping import Float, Float32
 
 from posjax.encoding import Array, Encoding, Needs, order_of, stands
 from posjax.encodings.angles import angles, geometric
 from posjax.encodings.bias import alibi_slopes
-from posjax.encodings.gates import Order, last_before
+from posjax.encodings.gates import Order, last_before, sums_after
 from posjax.encodings.pairs import length, per_head, related
 from posjax.encodings.rotary import rotated, rotated_by_head
 from posjax.spec import nearest, register
@@ -152,17 +152,8 @@ class GrapeAP(Encoding):
         angle = angles(key[:, None], np.ones((1, self.p_head_dim // 2)))
         edges = jnp.einsum("thp,shp->hts", q_site.state, rotated(probe, -angle, "half"), precision="highest")
         edges = per_head(alibi_slopes(q.shape[1])) * jax.nn.log_sigmoid(edges / self.p_head_dim)
-        bias = _sums_after(jnp.where(counted, edges, 0.0), order_of(k_site))
+        bias = sums_after(jnp.where(counted, edges, 0.0), order_of(k_site))
         return jnp.where(related(q_site, k_site) & before, bias, 0.0)
-
-
-def _sums_after(terms: Float[Array, "H T S"], position: Shaped[Array, " S"]) -> Float[jax.Array, "H T S"]:
-    """The sum of the terms of the keys that stand later than each key."""
-    position = jnp.asarray(position)
-    order = jnp.argsort(position)
-    sums = jax.lax.cumsum(terms[:, :, order], axis=2, reverse=True)
-    sums = jnp.pad(sums, ((0, 0), (0, 0), (0, 1)))
-    return sums[:, :, jnp.searchsorted(position[order], position, side="right")]
 
 
 @register("grape_m")

@@ -31,6 +31,7 @@ VIEWS = (
 BY_ORDER = (
     "fox()",
     "cable()",
+    "per_row_alibi()",
     "data_dependent_alibi()",
     "selective_rope()",
     "carope(stddev=1)",

@@ -234,3 +234,30 @@ def test_refused_sizes():
         pj.parse("carope()").init(jax.random.key(0), pj.Dims(6, 2, 3))
     with pytest.raises(ValueError, match="width 7 is not divisible by 2 heads"):
         encoding.init(jax.random.key(0), pj.Dims(7, 2, 4))
+
+
+def test_rows_that_read_nothing_are_alibi_of_one_slope():
+    """log sigmoid(0) = -ln 2 for the key and each token between it and the query, whose own gate does not count."""
+    encoding = pj.parse("per_row_alibi()")
+    site = encoding.observe({"kernel": jnp.zeros((WIDTH, 2, HEADS, 8))}, tokens(7), pj.sites(7))
+    q = jnp.zeros((7, HEADS, HEAD_DIM))
+    distance = np.subtract.outer(np.arange(7), np.arange(7))
+    close(encoding.bias({}, q, site, q, site), np.broadcast_to(-np.log(2) * np.maximum(distance, 0), (HEADS, 7, 7)))
+
+
+def test_a_row_counts_the_gate_of_the_key_and_not_its_own():
+    encoding = pj.parse("per_row_alibi()")
+    params = encoding.init(jax.random.key(0), pj.Dims(WIDTH, HEADS, HEAD_DIM))
+    q = jnp.zeros((7, HEADS, HEAD_DIM))
+
+    def bias(x):
+        site = encoding.observe(params, x, pj.sites(7))
+        return np.asarray(encoding.bias(params, q, site, q, site))
+
+    x = tokens(7)
+    changed = bias(x.at[3].add(1.0))  # as a key token 3 gates keys 0 to 3 for the queries after it
+    moved = np.abs(changed - bias(x)).max(axis=0) > 1e-6
+    expected = np.zeros((7, 7), bool)
+    expected[4:, :4] = True
+    expected[3, :3] = True  # as a query it asks anew
+    np.testing.assert_array_equal(moved, expected)

@@ -36,6 +36,7 @@ STARTS = {
     "pape": (ON_GRID, {"direction": UNIFORM * 2**-0.5 * HEAD_DIM**-0.25}),
     "pape_ri": (LINE, {"curve": UNIFORM * WIDTH**-0.5}),
     "path(stddev=0.3)": (LINE, {"down": 0.3, "up": 0.3, "taps": 0.3, "kernel": 0.3}),
+    "per_row_alibi": (LINE, {"kernel": UNIFORM * WIDTH**-0.5}),
     "peg": (LINE, {"kernel": (2 / 3) ** 0.5}),
     "peg(kernel_size=5)": (ON_GRID, {"kernel": (2 / 25) ** 0.5}),
     "random_walk": (LINE, {"kernel": UNIFORM / 4}),

@@ -53,6 +53,15 @@ def bias(spec, linear, golden, visible):
     return visible(np.asarray(ours)), visible(file[golden])
 
 
+def per_row():
+    """Biases of x-transformers' own layer; make_per_row.py made the vectors."""
+    file, encoding = load("per_row"), pj.parse("per_row_alibi(gate_head_dim=5, post_log_scale=1.5)")
+    x, kernel = (file[name].astype(np.float32) for name in ("x", "kernel"))
+    site = encoding.observe({"kernel": kernel}, x, pj.sites(len(x), start=3))
+    q = np.zeros((len(x), 3, 1), np.float32)
+    return encoding.bias({}, q, site, q, site), file["bias"]
+
+
 def rotation(what):
     file, encoding = load("gates"), pj.parse("selective_rope(base=100, rank=5)")
     params = {name: file[f"selective_{name}"] for name in ("down", "up", "taps")}
@@ -110,6 +119,7 @@ CHECKS: list[Check] = [
             lambda logits: logits,
         ),
     ),
+    Check("per_row_alibi", "lucidrains/x-transformers", "bias", per_row),
     *(
         Check("selective_rope", TRANSCRIBED["selective_rope"], f"rotated {what}", functools.partial(rotation, what))
         for what in "qk"

@@ -47,6 +47,27 @@ class CableOracle(GateOracle):
         return -math.log(1 + math.exp(self.z[t, head]))
 
 
+class PerRowAlibiOracle(GateOracle):
+    """The gates of query i for key j and the tokens after it, up to the one before i."""
+
+    def observe(self, row):
+        self.asked, self.probe = np.moveaxis(
+            np.tensordot(row.x, np.asarray(self.params["kernel"], np.float64), 1), 1, 0
+        )
+
+    def logit(self, row, head, i, j):
+        here, there = row.position[i], row.position[j]
+        if here is None or there is None:
+            return 0.0
+        between = [
+            t
+            for t, p in enumerate(row.position)
+            if p is not None and row.segment[t] == row.segment[i] and there[0] <= p[0] < here[0]
+        ]
+        z = [self.asked[i, head] @ self.probe[t, head] / math.sqrt(self.e.gate_head_dim) for t in between]
+        return -self.e.post_log_scale * sum(math.log1p(math.exp(-each)) for each in z)
+
+
 class SelectiveRopeOracle(Oracle):
     """Complex rotation by the sum of angles of the tokens of a document up to each one, found one by one."""
 
@@ -151,6 +172,13 @@ MEMBERS = {
         {"bidirectional": st.booleans(), "bias_init": real, "post_log_scale": st.floats(0.01, 10)},
         vit="raster(width=3) >> data_dependent_alibi(bias_init=1)",
         decoder="data_dependent_alibi(bidirectional=False)",
+    ),
+    "per_row_alibi": Member(
+        lines("per_row_alibi()", "per_row_alibi(gate_head_dim=3, post_log_scale=2)"),
+        PerRowAlibiOracle,
+        {"gate_head_dim": st.integers(1, 64), "post_log_scale": st.floats(0.01, 10)},
+        vit="raster(width=3) >> per_row_alibi()",
+        decoder="per_row_alibi()",
     ),
     "cable": Member(lines("cable()"), CableOracle, vit="raster(width=3) >> cable()", decoder="cable()"),
     "path": Member(
