@@ -31,6 +31,7 @@ from posjax.encodings.gates import CaRope as carope
 from posjax.encodings.gates import Cable as cable
 from posjax.encodings.gates import DataDependentAlibi as data_dependent_alibi
 from posjax.encodings.gates import Fox as fox
+from posjax.encodings.gates import PerRowAlibi as per_row_alibi
 from posjax.encodings.gates import SelectiveRope as selective_rope
 from posjax.encodings.grape import GrapeA as grape_a
 from posjax.encodings.grape import GrapeAP as grape_ap
@@ -196,6 +197,7 @@ __all__ = [
     "pape_ri",
     "path",
     "peg",
+    "per_row_alibi",
     "pope",
     "pose",
     "position_coupling",
