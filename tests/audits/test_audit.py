@@ -233,7 +233,7 @@ def test_a_published_bug_is_named(name):
     {"rotate": port(inverse_frequencies(1e6) / 8), "config": GEMMA3, "layer": 5},
     {"bias": alibi(alibi_slopes(12))},
     {"bias": falcon(100)},
-], ids=str)  # fmt: skip
+], ids=["rope", "gemma 3", "alibi", "alibi in halves"])  # fmt: skip
 def test_sound_code_has_no_findings(arguments):
     assert pj.audit(**arguments).findings == ()
 
@@ -247,7 +247,7 @@ def test_alibi_is_recognised_with_its_window(num_heads):
     assert (symmetric.spec, symmetric.facts[1:]) == ("alibi()", ())
 
 
-@pytest.mark.parametrize("encoding", [T5(), T5(16, 128), T5(32, 128, False), T5(32, 256, False)], ids=str)
+@pytest.mark.parametrize("encoding", [T5(), T5(16, 128), T5(32, 128, False), T5(32, 256, False)])
 def test_t5_gets_its_buckets_and_its_table_back(encoding):
     bias = t5_bias(encoding, OFFSET)
     found = pj.audit(bias=bias)
