@@ -21,8 +21,9 @@ def put(tree, *spec):
 
 
 def difference(one, other) -> float:
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    return max(float(np.max(np.abs(np.asarray(a) - np.asarray(b)) / np.maximum(np.abs(b), 1))) for a, b in pairs)
+    """The largest difference of two trees; of an array whose largest number is above 1, in relation to that."""
+    pairs = [map(np.asarray, both) for both in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)]
+    return max(float(np.max(np.abs(a - b)) / max(np.max(np.abs(b)), 1)) for a, b in pairs)
 
 
 def attention(spec: str, implementation: str, split: str) -> float:
