@@ -83,4 +83,4 @@ def test_goldens_name_their_makers_and_stay_small():
         arrays = load(file.stem)
         versions = arrays["versions"] if "versions" in arrays else json.loads(str(arrays["json"]))["versions"]
         makers = {line.split()[0] for line in versions}
-        assert {"torch"} <= makers <= {"torch", "torchvision", "transformers", "timm", "einops"}
+        assert {"torch"} <= makers <= {"torch", "torchvision", "transformers", "timm", "einops", "x-transformers"}
