@@ -229,8 +229,8 @@ def test_how_many_there_are():
     for path in DOCUMENTS:
         fences = sum(line.startswith("```") for line in path.read_text().splitlines())
         count[path.name] = found = len(blocks(path, "python")), len(blocks(path, "sh"))
-        scripts = sum(len(blocks(path, kind)) for kind in ("bash", "yaml", "bibtex"))  # of clusters, hosts and papers
-        assert fences == 2 * (sum(found) + scripts), f"{path.name}: a block is neither Python nor commands"
+        others = sum(len(blocks(path, kind)) for kind in ("bash", "yaml", "bibtex", "text"))  # clusters, papers, output
+        assert fences == 2 * (sum(found) + others), f"{path.name}: a block is neither Python nor commands"
     print(count)
     assert count["README.md"] >= (2, 2)
     assert sum(len(blocks(path, "python")) for path in DOCUMENTS) >= 15

@@ -116,6 +116,8 @@ CLAIMS = (
             "none, Pile": 13.10,
             "sinusoidal, Pile": 12.93,
         },
+        tried="A rate for each row and size. The lead grows by less from each size to the next.",
+        remains="Larger decoders, and deeper ones of the same size: 0.4M, 0.8M, 3.2M and 0.2M deep of this config.",
     ),
     Claim(
         "alibi-flat-at-every-size",

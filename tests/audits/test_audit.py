@@ -302,7 +302,7 @@ def test_the_command(tmp_path, capsys):
 
 def test_the_examples_of_the_guide_print_what_it_shows(capsys):
     guide = (REPO / "docs/audit.md").read_text()
-    examples = re.findall(r"```python\n(.*?)```\n\n```\n(.*?)```", guide, re.DOTALL)
+    examples = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", guide, re.DOTALL)
     assert len(examples) == 2
     names = {"__name__": "guide"}
     for code, printed in examples:
