@@ -1,7 +1,7 @@
 """`attend`: the one call for every way of computing attention."""
 
-import functools
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,11 +12,19 @@ from jaxtyping import Float, Int32
 from posjax.attention.backends import backend
 from posjax.attention.choose import choose
 from posjax.attention.dense import Operands, dense, reads_apart, repeated
-from posjax.attention.explicit import explicit_mesh, spec_of, split_by_compiler
+from posjax.attention.explicit import spec_of, split_by_compiler
 from posjax.encoding import HOOKS, Array, Encoding, Needs, Params, Site, canonical, without_padding
 from posjax.spec import encoding_value
 
 
+def _as_queries(given: Mapping[str, Any]) -> Any:
+    """The partitions of the result of `attend`: of its output, and of its weights."""
+    tokens, heads, _ = spec_of(given["q"])
+    out, weights = PartitionSpec(tokens, heads), PartitionSpec(heads, tokens)
+    return (out, weights) if given.get("return_weights") else out
+
+
+@split_by_compiler(_as_queries)
 def attend(
     encoding: Encoding,
     params: Params,
@@ -68,15 +76,6 @@ def attend(
       ValueError: for shapes that do not fit, a text instead of an encoding, an unknown implementation or one that cannot
         compute this, weights from any implementation but the dense one, or a hook that was not run.
     """
-    arrays = (params, q, k, v, q_site, k_site, dict(q_order=q_order, k_order=k_order, scale=scale))
-    if explicit_mesh(arrays) is not None:
-        options = dict(causal=causal, implementation=implementation, softcap=softcap, return_weights=return_weights)
-        run = functools.partial(attend, encoding, consumed=consumed, **options)
-        tokens, heads, _ = spec_of(q)
-        out, weights = PartitionSpec(tokens, heads), PartitionSpec(heads, tokens)
-        return split_by_compiler(
-            lambda arrays: run(*arrays[:-1], **arrays[-1]), arrays, (out, weights) if return_weights else out
-        )
     check_consumed(encoding, consumed)
     q_site, k_site = canonical(q_site), canonical(k_site)
     check(q, k, v, q_site, k_site)

@@ -10,7 +10,6 @@ ring, for any number of tokens: the first tokens of the current document keep th
 oldest, and padding is not written. What a query sees follows from sites and order, so a token may lie in any slot.
 """
 
-import functools
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from jaxtyping import Bool, Float, Int32, Shaped
 
 from posjax.attention.attend import attend, check, check_consumed, finish, transform
 from posjax.attention.dense import Operands, dense
-from posjax.attention.explicit import explicit_mesh, spec_of, split_by_compiler
+from posjax.attention.explicit import spec_of, split_by_compiler
 from posjax.attention.tile_extras import reads_content
 from posjax.encoding import Array, Encoding, Needs, Params, Site, axes, canonical, reads_rows, without_padding
 from posjax.mask import Memory
@@ -86,6 +85,7 @@ def slots_needed(encoding: Encoding, site: Site, size: int) -> int:
     return min(size, sum(_memory(encoding, site)))
 
 
+@split_by_compiler(lambda given: (PartitionSpec(*spec_of(given["q"])[:2]), jax.tree.map(spec_of, given["cache"])))
 def attend_cached(
     encoding: Encoding,
     params: Params,
@@ -123,14 +123,6 @@ def attend_cached(
         cache has slots, if it is no ring; for a hook that was not run; for values within the keys and an encoding that
         transforms values.
     """
-    arrays = (params, q, k, v, site, cache)
-    if explicit_mesh(arrays) is not None:
-        options = dict(
-            prefill=prefill, value_dim=value_dim, implementation=implementation, scale=scale, softcap=softcap
-        )
-        run = functools.partial(attend_cached, encoding, consumed=consumed, **options)
-        specs = PartitionSpec(*spec_of(q)[:2]), jax.tree.map(spec_of, cache)
-        return split_by_compiler(lambda arrays: run(*arrays), arrays, specs)
     check_consumed(encoding, consumed)
     site = canonical(site)
     new = _taken_in(encoding, params, q, k, v, site, cache, value_dim)

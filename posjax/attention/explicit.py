@@ -3,39 +3,47 @@
 Loops over tiles and look-ups have no sharding that JAX can tell from the types of their operands.
 """
 
-from collections.abc import Callable
-from typing import Any
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-
-def explicit_mesh(tree: Any) -> AbstractMesh | None:
-    """The mesh in the type of any array of a tree if it has explicit axes, else None."""
-    meshes = (jax.typeof(leaf).sharding.mesh for leaf in jax.tree.leaves(tree))
-    return next((mesh for mesh in meshes if mesh.explicit_axes), None)
+_P, _R = ParamSpec("_P"), TypeVar("_R")
 
 
-def split_by_compiler(function: Callable[[Any], Any], tree: Any, specs: Any) -> Any:
-    """Returns function(tree), computed with the explicit axes of the arrays' mesh as automatic ones.
+def split_by_compiler(specs: Callable[[Mapping[str, Any]], Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Decorates a function, which then computes with the explicit axes of its arguments' mesh as automatic ones.
 
     Args:
-      tree: of arrays; those without explicit axes, as of NumPy, come to `function` as they are.
-      specs: the partitions of the result, a tree of its structure.
+      specs: takes the arguments by name, and returns the partitions of the result, a tree of its structure.
     """
-    mesh = explicit_mesh(tree)
-    leaves, structure = jax.tree.flatten(tree)
-    where = [n for n, leaf in enumerate(leaves) if explicit_mesh(leaf) is not None]
 
-    def run(*some):
-        for n, leaf in zip(where, some, strict=True):
-            leaves[n] = leaf
-        return function(structure.unflatten(leaves))
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @functools.wraps(function)
+        def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            leaves, structure = jax.tree.flatten((args, kwargs))
+            where = [n for n, leaf in enumerate(leaves) if _explicit_mesh(leaf) is not None]
+            if not where:
+                return function(*args, **kwargs)
 
-    of_mesh = lambda spec: NamedSharding(mesh, spec)  # noqa: E731
-    out_sharding = jax.tree.map(of_mesh, specs, is_leaf=lambda x: isinstance(x, PartitionSpec))
-    split = jax.sharding.auto_axes(run, axes=mesh.explicit_axes, out_sharding=out_sharding)
-    return split(*(leaves[n] for n in where))
+            def on_automatic_axes(*some):
+                for n, leaf in zip(where, some, strict=True):
+                    leaves[n] = leaf
+                args, kwargs = structure.unflatten(leaves)
+                return function(*args, **kwargs)
+
+            mesh = _explicit_mesh(leaves[where[0]])
+            of_result = specs(inspect.signature(function).bind(*args, **kwargs).arguments)
+            sharding = jax.tree.map(lambda spec: NamedSharding(mesh, spec), of_result, is_leaf=_is_spec)
+            split = jax.sharding.auto_axes(on_automatic_axes, axes=mesh.explicit_axes, out_sharding=sharding)
+            return split(*(leaves[n] for n in where))
+
+        return run
+
+    return decorate
 
 
 def spec_of(x: Any) -> PartitionSpec:
@@ -45,8 +53,21 @@ def spec_of(x: Any) -> PartitionSpec:
 
 def split_as(x: Any, tree: Any) -> Any:
     """The arrays [B, ...] of a tree with their batch split over explicit axes as that of x, which `jax.vmap` asks for."""
-    mesh = explicit_mesh(x)
+    mesh = _explicit_mesh(x)
     if mesh is None:
         return tree
-    of_leaf = lambda leaf: NamedSharding(mesh, PartitionSpec(spec_of(x)[0], *spec_of(leaf)[1:]))  # noqa: E731
-    return jax.tree.map(lambda leaf: jax.sharding.reshard(leaf, of_leaf(leaf)), tree)
+
+    def split(leaf: Any) -> Any:
+        return jax.sharding.reshard(leaf, NamedSharding(mesh, PartitionSpec(spec_of(x)[0], *spec_of(leaf)[1:])))
+
+    return jax.tree.map(split, tree)
+
+
+def _explicit_mesh(x: Any) -> AbstractMesh | None:
+    """The mesh in the type of an array if it has explicit axes, else None."""
+    mesh = jax.typeof(x).sharding.mesh if isinstance(x, jax.Array) else None
+    return mesh if mesh is not None and mesh.explicit_axes else None
+
+
+def _is_spec(x: Any) -> bool:
+    return isinstance(x, PartitionSpec)

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
 from posjax.encoding import Encoding, Site
-from posjax.models.transformer import BlockModel, looked_up, tied_logits, token_at
+from posjax.models.transformer import BlockModel, embedded, tied_logits, token_at
 
 
 class Decoder(BlockModel):
@@ -82,7 +82,7 @@ class Decoder(BlockModel):
     def features(self, tokens: Int32[jax.Array, "B T"], site: Site, **options: Any):
         """Returns the output of the transformer, [B, T, M], and its caches; `options` are arguments of its call."""
         scale = self.block.width**0.5 if self.embedding_scale is None else self.embedding_scale
-        return self.trunk(looked_up(self.token_embedding, tokens) * scale, site, **options)
+        return self.trunk(embedded(self.token_embedding, tokens) * scale, site, **options)
 
     def logits(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
         """Returns the next-token logits of features."""

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int32
 from posjax.encoding import Array, Encoding, Site
 from posjax.models.block import activation
 from posjax.models.layers import Linear, Norm
-from posjax.models.transformer import BlockModel, looked_up, tied_logits
+from posjax.models.transformer import BlockModel, embedded, tied_logits
 
 
 class Encoder(BlockModel):
@@ -110,9 +110,9 @@ class Encoder(BlockModel):
         """
         if types is not None and not self.num_types:
             raise ValueError("this model has no types of tokens (num_types=0): leave types out")
-        x = looked_up(self.token_embedding, tokens) * self.embedding_scale
+        x = embedded(self.token_embedding, tokens) * self.embedding_scale
         if self.num_types:
-            x = x + looked_up(self.type_embedding, jnp.zeros_like(tokens) if types is None else types)
+            x = x + embedded(self.type_embedding, jnp.zeros_like(tokens) if types is None else types)
         return self.trunk(x, site, train=train)[0]
 
     def logits(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:

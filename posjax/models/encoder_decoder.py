@@ -6,7 +6,7 @@ from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
 from posjax.encoding import Array, Encoding, Site
-from posjax.models.transformer import BlockModel, looked_up, tied_logits, token_at
+from posjax.models.transformer import BlockModel, embedded, tied_logits, token_at
 
 Memory = tuple[Float[jax.Array, "B S M"], Site]
 
@@ -91,7 +91,7 @@ class EncoderDecoder(BlockModel):
         return self._decode(tokens, site, memory, caches=caches)
 
     def _embedded(self, tokens):
-        return looked_up(self.token_embedding, tokens) * self.embedding_scale
+        return embedded(self.token_embedding, tokens) * self.embedding_scale
 
     def _decode(self, tokens, site, memory, at=None, **options):
         x, caches = self.decoder(self._embedded(tokens), site, memory=memory, **options)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 from jaxtyping import Bool, Float, Int32, Key, Shaped
 
-from posjax.attention.explicit import explicit_mesh, spec_of, split_by_compiler
+from posjax.attention.explicit import spec_of, split_by_compiler
 from posjax.encoding import Array, Site
 from posjax.hosting import batch_axis
 from posjax.models.decoder import Decoder
@@ -75,12 +75,7 @@ def generate(
     if batch_axis(site) is None:
         site = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (len(tokens), *leaf.shape)), site)
     site, ahead = sites_ahead(site, tokens.shape[1], steps)
-    arrays, run = (variables, tokens, site, ahead, sampling, key, memory), functools.partial(_generate, model)
-    if explicit_mesh(arrays) is None:
-        continued, finite = run(*arrays)
-    else:
-        specs = spec_of(tokens), PartitionSpec()
-        continued, finite = split_by_compiler(lambda arrays: run(*arrays), arrays, specs)
+    continued, finite = _generate(model, variables, tokens, site, ahead, sampling, key, memory)
     if not isinstance(finite, jax.core.Tracer) and not bool(finite.all()):
         step = int(jnp.argmin(finite))
         raise FloatingPointError(
@@ -182,6 +177,7 @@ def _check(model, steps, temperature, top_k, top_p, stop, key) -> None:
         raise ValueError(f"stop must be one of the model's {model.vocab_size} tokens, 0 or above, got {stop}")
 
 
+@split_by_compiler(lambda given: (spec_of(given["tokens"]), PartitionSpec()))
 @functools.partial(jax.jit, static_argnums=0)
 def _generate(model, variables, tokens, site, ahead, sampling, key, memory):
     steps = ahead.segment.shape[1]

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int32, Shaped
 
 from posjax.attention import Cache
 from posjax.attention.blockwise import SAVED
-from posjax.attention.explicit import explicit_mesh, spec_of, split_by_compiler
+from posjax.attention.explicit import spec_of, split_by_compiler
 from posjax.encoding import Array, Dims, Encoding, Needs, Site, sites
 from posjax.hosting import Hosted, place
 from posjax.models.block import BLOCK_FIELDS, Block, BlockConfig
@@ -231,12 +231,14 @@ def layer_hosts(pattern: tuple[Encoding, ...], depth: int, injection: str) -> li
     return hosts
 
 
-def looked_up(embedding: nn.Embed, tokens: Int32[Array, "B T"]) -> Float[jax.Array, "B T M"]:
+def embedded(embedding: nn.Embed, tokens: Int32[Array, "B T"]) -> Float[jax.Array, "B T M"]:
     """Returns the rows of the tokens; in a mesh with explicit axes they are split as the tokens are."""
-    if explicit_mesh(tokens) is None:
-        return embedding(tokens)
-    table = jnp.asarray(embedding.embedding, embedding.dtype)
-    return split_by_compiler(lambda x: jnp.take(*x, axis=0), (table, tokens), spec_of(tokens))
+    return _rows(jnp.asarray(embedding.embedding, embedding.dtype), tokens)
+
+
+@split_by_compiler(lambda given: spec_of(given["tokens"]))
+def _rows(table: Float[Array, "V M"], tokens: Int32[Array, "B T"]) -> Float[jax.Array, "B T M"]:
+    return jnp.take(table, tokens, axis=0)
 
 
 def tied_logits(embedding: nn.Embed, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
