@@ -9,7 +9,7 @@ size, and each model is trained on 20 bytes a parameter (Hoffmann et al. 2022, a
 takes the rate that all of them have there.
 
 Cost: a step has 4,096 bytes, and takes 0.06, 0.13, 0.35, 0.6 and 1 s of a slow CPU core at 0.05M to 0.8M: some 10, 45 and 150
-minutes for the four rows of the tuned sizes, 80 minutes for the four of 0.4M, 4 hours for those of 0.8M. The argument names
+minutes for the four rows of the tuned sizes, 80 minutes for the four of 0.4M, 4 hours for 0.8M. The argument names
 the sizes of a run; all may share a workdir, and resume.
 """
 

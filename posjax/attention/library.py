@@ -24,7 +24,7 @@ _LANES = 128  # the unit of splash attention's layouts
 def cudnn_refusal(encoding: Encoding, x: Operands, capability: str | None) -> str | None:
     """Why cuDNN cannot compute this attention on a GPU of this compute capability; None if it can.
 
-    The bounds are those of `jax.nn.dot_product_attention`, which also checks the version of cuDNN. An unknown capability
+    `jax.nn.dot_product_attention` has the same bounds, and also checks the version of cuDNN. An unknown capability
     has the bounds of the oldest GPUs.
     """
     q, k, v = x.q, x.k, x.v

@@ -1,4 +1,4 @@
-"""`posjax.audit`: which encoding somebody's code computes, and what is wrong with it."""
+"""`posjax.audit`: the encoding that somebody's code computes, and its defects."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -27,8 +27,8 @@ class Audit:
     Attributes:
       spec: the text of an encoding that computes the same, but for the findings; None where no registered one does.
       residual: the largest difference from that encoding: radians for rotations, units of logits for biases; nan without one.
-      facts: what was measured, in words.
-      findings: what is wrong, in words; empty where nothing is.
+      facts: measurements, in words.
+      findings: defects, in words; empty where there is none.
       params: parameters of the encoding, such as a table of biases.
       wave: the measured frequencies [A, C] in radians per position, 0 for pairs that do not turn; None for biases.
     """
@@ -73,7 +73,7 @@ def audit(
     length: int = 4096,
     array: MakeArray | None = None,
 ) -> Audit:
-    """Says which encoding somebody's code computes, as a spec of posjax, and what is wrong with it.
+    """Says which encoding somebody's code computes, as a spec of posjax, and names its defects.
 
     Give one of `rotate`, `inv_freq`, `table` and `bias`.
 
@@ -147,7 +147,7 @@ def _of_function(call, head_dim: int, position: np.ndarray, num_heads: int | Non
 
 
 def _constant(found: Turning) -> bool:
-    """Whether norms are the same at all positions, as those of an attention factor."""
+    """Whether norms are the same at all positions: an attention factor leaves them so."""
     return not found.norm.size or float(np.ptp(found.norm)) < 0.02 * float(found.norm.max())
 
 

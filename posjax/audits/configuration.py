@@ -16,7 +16,7 @@ Config = Mapping[str, Any]
 
 
 def read_config(config: Config | str | os.PathLike) -> Config:
-    """The keys of a configuration; of a model that has a text_config beside others, those of its text.
+    """The keys of a configuration, or of the text_config in it, where it has one.
 
     Raises:
       ValueError: the file is no JSON object.
@@ -57,7 +57,7 @@ def _part(encoding: Encoding) -> Encoding | None:
 def against(
     layers: list[Encoding | None], encoding: Encoding | None, lanes: Lanes | None, layer: int | None
 ) -> list[str]:
-    """How a configuration differs from a measured encoding: nothing where it means the same.
+    """Says how a configuration differs from a measured encoding: nothing where it means the same.
 
     Args:
       layer: the number of the layer that was measured; None where any layer of the configuration may be meant.

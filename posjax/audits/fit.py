@@ -203,7 +203,7 @@ def nice(x: float, share: float) -> float:
 
 
 def _ratios(lanes: Lanes) -> Iterator[tuple[_Family, float, Spectrum, np.ndarray]]:
-    """What multiplies each frequency, for each family and base; 1 where a pair is still."""
+    """The factor of each frequency, for each family and base; 1 where a pair is still."""
     for family in _families(lanes):
         for base in _bases(lanes, family):
             spectrum = Spectrum(base, family.count, family.index)

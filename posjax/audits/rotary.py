@@ -17,14 +17,14 @@ from posjax.encodings.scalings import Yarn
 from posjax.encodings.scalings_by_length import LongRope
 from posjax.spec import registered, registered_names
 
-_NOTED = 5e-3  # radians, from which on angles are not those of the encoding
+_NOTED = 5e-3  # radians: a larger error of an angle is noted
 _TABLE = 8e-3  # radians by which cosines and sines in bfloat16 are off
 _ROUNDED_TABLE = "cos and sin in half precision, as a model's own arithmetic may be"
 _LOOSE = 0.02  # share of a frequency by which half precision is off
 
 
 class Verdict(NamedTuple):
-    """The encoding of something, what was measured, and what is wrong.
+    """The encoding of a rotation or a bias, with facts and defects.
 
     Attributes:
       encoding: None where no registered one computes the same.

@@ -45,7 +45,7 @@ def of_table(cos: Float[np.ndarray, "..."], sin: Float[np.ndarray, "..."], head_
 
 
 def _layout(angle: np.ndarray) -> str | None:
-    """How a table holds each angle twice, None where it does not."""
+    """Says how a table holds each angle twice; None where it holds it once."""
     half = angle.shape[1] // 2
     if angle.shape[1] % 2 or half < 1:
         return None

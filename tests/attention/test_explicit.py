@@ -1,4 +1,4 @@
-"""Meshes with explicit axes, the default of `jax.make_mesh`: everything computes what it computes without a mesh."""
+"""Meshes with explicit axes, the default of `jax.make_mesh`: everything gives the numbers that it gives without a mesh."""
 
 import json
 import os
