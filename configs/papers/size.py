@@ -8,8 +8,8 @@ size, and each model is trained on 20 bytes a parameter (Hoffmann et al. 2022, a
 "0.2M deep" has twice the depth of "0.2M": `none` learns to count with its depth. Rates are tuned up to 0.2M; above, every row
 takes the rate that all of them have there.
 
-Cost: a step has 4,096 bytes, and takes 0.06, 0.13, 0.35, 0.6 and 1 s of a slow CPU core at 0.05M to 0.8M: some 10, 45 and 150
-minutes for the four rows of the tuned sizes, 80 minutes for the four of 0.4M, 4 hours for 0.8M. The argument names
+Cost: a step of 4,096 bytes takes 0.13, 0.16, 0.29, 0.43 and 0.76 s of a slow CPU core at 0.05M to 0.8M: some 20, 40 and 150
+minutes for the four rows of the tuned sizes, 14 minutes for a seed of 0.4M, 50 for one of 0.8M. The argument names
 the sizes of a run; all may share a workdir, and resume.
 """
 
