@@ -1,5 +1,6 @@
 """A run that is read back is the run that was trained."""
 
+import json
 import pathlib
 import shutil
 
@@ -74,6 +75,14 @@ def test_a_run_says_once_what_it_is(trained):
     assert not about["fields"].keys() & {"logger", "data.data_dir", "mesh.data", "init_from"}
 
 
+def says_the_same(text, other):
+    """Whether damaged JSON reads as before: 1e-05 and 1E-05 are one number."""
+    try:
+        return json.loads(text) == json.loads(other)
+    except ValueError:
+        return False
+
+
 def test_damage_to_run_json_is_found(trained, tmp_path):
     _, row = trained
     path = pathlib.Path(shutil.copytree(row, tmp_path / "copy")) / "run.json"
@@ -82,8 +91,8 @@ def test_damage_to_run_json_is_found(trained, tmp_path):
         changed = bytearray(content)
         changed[index] ^= 1 << (index % 7)
         path.write_bytes(changed)
-        if content[index : index + 1].isspace():
-            continue  # it carries nothing
+        if says_the_same(changed, content):
+            continue
         with pytest.raises(CheckpointError, match=r"run\.json"):
             read_run(path.parent)
     config = ConfigDict(read_run(row)["config"])
