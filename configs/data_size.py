@@ -27,8 +27,8 @@ def get_config() -> ConfigDict:
     config.page = ConfigDict()
     config.page.says = (
         "With few images a ResNet is ahead of ViTs, by 8.6 points of one with a learned table, and by 6.3 of one with rotary "
-        "positions. Its lead does not shrink with more images: every model sees 60,000 images in training, in which a ViT of "
-        "this size does not learn what it lacks, however many of them differ."
+        "positions. Its lead does not shrink with more images. Every model sees 60,000 images in training; longer trainings, "
+        "in which a ViT could catch up, were not run."
     )
     config.notes = (
         "ViTs on 7x7 patches of 4x4 pixels, with a learned table or rotary positions, and a ResNet. Shares are taken of each "
@@ -91,7 +91,7 @@ CLAIMS = (
         "A ResNet's lead over a ViT shrinks as there are more images.",
         (above(_LEAD["1%"] - _LEAD["100%"], name="lead of the ResNet at 1% of the images - at 100%"),),
         tried="A rate for each row and share, and rotary positions: they shorten the lead at every share and do not make it "
-        "shrink. From a tenth of the images on hardly a model gains: all see 60,000 in training, and that limits them.",
+        "shrink. From a tenth of the images on hardly a model gains: all see 60,000 in training, which may limit them.",
         remains="Longer trainings, in which a ViT could catch up: --config.studies[...].steps=20000 on an accelerator.",
     ),
 )
