@@ -46,6 +46,7 @@ HOW = [
     ("prepare --list", "run", []),
     ("explain NAME", "parsed", []),
     ("explain", "slow", []),
+    ("check NAME", "parsed", []),
     ("check steps", "parsed", []),  # the guide's encodings are checked by tests/test_docs.py
     ("check", "slow", []),
     ("scorecard inverse", "slow", ["--length=64"]),
