@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from configs import algorithmic
 from experiments.report.claims import CONTROL, Claim, Expectation, Looked, Question, Source, Table, above
 
-_ENCODINGS = ("none", "rope", "alibi", "fox", "cope", "grape_ap", "stick_breaking", "path")
+_ENCODINGS = ("none", "rope", "alibi", "fox", "cope", "grape_ap", "stick_breaking", "path", "inkling(extent=64)")
 
 
 def get_config() -> ConfigDict:
@@ -86,7 +86,7 @@ def _study(
     study.model.depth, study.model.num_heads = depth, 2
     study.steps, study.batch_size = steps, batch_size
     study.eval_batch_size = 128
-    study.encodings = ConfigDict({label: label for label in _ENCODINGS}, sort_keys=False)
+    study.encodings = ConfigDict({spec.partition("(")[0]: spec for spec in _ENCODINGS}, sort_keys=False)
     return study
 
 

@@ -35,6 +35,7 @@ _ENCODINGS = {
     "fire": "fire",
     "xpos": "xpos",
     "fox": "fox",
+    "inkling": "inkling(extent=128)",  # what is beyond the training length would never be trained
 }
 
 

@@ -1,5 +1,7 @@
 """The bias inside the tiles of blockwise attention, the terms of `read`, and the gradients of both."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -9,6 +11,7 @@ from jaxtyping import Bool, Float, Int32
 from posjax.attention.dense import Operands, capped, read_beside, repeated, visible
 from posjax.attention.tiles import ON_K, ON_Q, Plan, add, cut
 from posjax.encoding import Array, Encoding, Params, Site, axes, members
+from posjax.encodings.offsets import choose
 from posjax.encodings.pairs import OffsetBias
 
 
@@ -140,6 +143,8 @@ class SharedBias(Extras):
         self.patterns = [
             [_pattern(each, site.segment, size) for each in _sites_within(site)] for site, size in sides
         ]  # of queries, and of keys
+        lines = [_is_line(each, size) for site, size in sides for each in _sites_within(site)]
+        self.on_line = functools.reduce(jnp.logical_and, lines)
         self.trained = any(map(_is_float, jax.tree.leaves(operands.params)))
 
     def runs(self, pairs, count):
@@ -153,7 +158,23 @@ class SharedBias(Extras):
         return begins & (jnp.arange(len(pairs), dtype=jnp.int32) < count)
 
     def shared(self, i, j):
-        return jnp.asarray(_bias(self.plan, self._first(i, j)), jnp.float32)
+        return self._bias(self._first(i, j), i, j)
+
+    def _bias(self, tile: Operands, i, j) -> Float[jax.Array, "#H T S"]:
+        """The bias of a tile. Where its tokens stand side by side, one query and a key at each offset have all of it."""
+        num_q, num_k = self.plan.q_tile, self.plan.k_tile
+
+        def by_offset(tile):
+            one = jax.tree.map(lambda x: x[:1], tile.q_site)
+            row = self._of_pairs(tile._replace(q_site=one, k_site=_longer(tile.k_site, num_q - 1)))
+            of_query = lambda n: jax.lax.dynamic_slice_in_dim(row[:, 0], num_q - 1 - n, num_k, axis=1)  # noqa: E731
+            return jax.vmap(of_query, out_axes=1)(jnp.arange(num_q, dtype=jnp.int32))
+
+        even = [q_even[i] & k_even[j] for (_, q_even, _), (_, k_even, _) in zip(*self.patterns, strict=True)]
+        return choose(functools.reduce(jnp.logical_and, even, self.on_line), by_offset, self._of_pairs, tile)
+
+    def _of_pairs(self, tile: Operands) -> Float[jax.Array, "#H T S"]:
+        return jnp.asarray(_bias(self.plan, tile), jnp.float32)
 
     def logits(self, shared, tile):
         return shared
@@ -172,7 +193,7 @@ class SharedBias(Extras):
             return sums
         tile, (d_bias, d_params) = self._first(i, j), sums
         floats = jax.tree.map(lambda x: x if _is_float(x) else None, tile.params)
-        bias = lambda floats: _bias(self.plan, tile._replace(params=_filled(floats, tile.params)))  # noqa: E731
+        bias = lambda floats: self._bias(tile._replace(params=_filled(floats, tile.params)), i, j)  # noqa: E731
         _, back = jax.vjp(bias, floats)
         d_params = jax.tree.map(lambda x, y: x + y.astype(x.dtype), d_params, back(d_bias)[0])
         return jnp.zeros(self.shape, jnp.float32), d_params
@@ -200,6 +221,26 @@ def _pattern(
     return first, even, jnp.all(alike, axis=1) & even
 
 
+def _is_line(site: Site, size: int) -> Bool[Array, ""]:
+    """Whether the tokens of the first tile stand on one axis, each one behind the token before it."""
+    position, prefix = axes(site)[:size], jnp.asarray(site.prefix)[:size]
+    if position.shape[1] > 1:
+        return jnp.bool_(False)
+    line = position[0, 0] + jnp.arange(size, dtype=position.dtype)
+    return jnp.all(position[:, 0] == line) & jnp.all(prefix == 0)
+
+
+def _longer(site: Site, count: int) -> Site:
+    """A tile on a line, with so many tokens more before it."""
+    place = jnp.arange(-count, len(site.segment), dtype=jnp.int32)
+
+    def on_line(site):
+        first = site.position[count]
+        return site._replace(position=first + place.astype(first.dtype).reshape(-1, *first.shape))
+
+    return _each_site(on_line, jax.tree.map(lambda x: x[jnp.maximum(place, 0)], site))
+
+
 def extras_of(plan: Plan, operands: Operands) -> Extras:
     tile = cut(plan, operands, 0, 0)
     bias = jax.eval_shape(lambda tile: jnp.asarray(_bias(plan, tile)), tile)
@@ -216,10 +257,14 @@ def _knows_offsets_only(encoding: Encoding) -> bool:
 
 
 def _one_document(site: Site) -> Site:
-    state = jax.tree.map(
-        lambda x: _one_document(x) if isinstance(x, Site) else x, site.state, is_leaf=lambda x: isinstance(x, Site)
-    )
-    return site._replace(segment=jnp.ones_like(site.segment), state=state)
+    return _each_site(lambda site: site._replace(segment=jnp.ones_like(site.segment)), site)
+
+
+def _each_site(change: Callable[[Site], Site], site: Site) -> Site:
+    """The site, and all sites within it, changed."""
+    inner = lambda x: _each_site(change, x) if isinstance(x, Site) else x  # noqa: E731
+    state = jax.tree.map(inner, site.state, is_leaf=lambda leaf: isinstance(leaf, Site))
+    return change(site)._replace(state=state)
 
 
 def _sites(operands: Operands) -> list[Site]:

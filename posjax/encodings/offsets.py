@@ -115,25 +115,21 @@ def products_on_line(x: Float[Array, "T H D"], rows: Float[Array, "L H D"], num_
 
     Works on blocks of queries: the product of a block with all rows that its queries read is little larger than the result.
     """
-    num_q, heads, _ = x.shape
+    x, rows = jnp.swapaxes(x, 0, 1), jnp.swapaxes(rows, 0, 1)
+    heads, num_q, channels = x.shape
     size = min(num_q, max(_FEW, -(-num_q // _BLOCKS)))
     blocks = -(-num_q // size)
     missing = blocks * size - num_q
-    x = jnp.pad(x, ((0, missing), (0, 0), (0, 0))).reshape(blocks, size, *x.shape[1:])
-    rows = jnp.pad(rows, ((missing, 0), (0, 0), (0, 0)))
+    x = jnp.pad(x, ((0, 0), (0, missing), (0, 0))).reshape(heads, blocks, size, channels)
+    rows = jnp.pad(rows, ((0, 0), (missing, 0), (0, 0)))
     starts = [(blocks - 1 - block) * size for block in range(blocks)]
-    rows = jnp.stack([rows[start : start + size + num_keys] for start in starts])
-    product = jnp.einsum("bthd,blhd->hbtl", x, rows, preferred_element_type=jnp.float32)
+    rows = jnp.stack([rows[:, start : start + size + num_keys] for start in starts], axis=1)
+    product = jnp.einsum("hbtd,hbld->hbtl", x, rows, preferred_element_type=jnp.float32)
     return _moved(product, num_keys, -1).reshape(heads, -1, num_keys)[:, :num_q]
 
 
 def _moved(x: Float[Array, "*N T L"], num_columns: int, step: int) -> Float[jax.Array, "*N T S"]:
-    """Shifts row t left by t (step 1) or by T - 1 - t (step -1; L is at least T + S) and keeps the first columns.
-
-    Rows lie one after the other in memory, so this is a reshape to rows that are longer or shorter by one.
-    """
-    *lead, num_rows, width = x.shape
-    start, again = 0 if step > 0 else num_rows - 1, width + step
-    missing = max(0, start + num_rows * (again - width))
-    x = jnp.pad(x.reshape(*lead, -1), [(0, 0)] * len(lead) + [(0, missing)])[..., start : start + num_rows * again]
-    return x.reshape(*lead, num_rows, again)[..., :num_columns]
+    """Shifts row t left by t (step 1) or by T - 1 - t (step -1; L is at least T + S) and keeps the first columns."""
+    starts = np.arange(x.shape[-2], dtype=np.int32)[::step]
+    of_row = lambda row, start: jax.lax.dynamic_slice_in_dim(row, start, num_columns, axis=-1)  # noqa: E731
+    return jax.vmap(of_row, in_axes=(-2, 0), out_axes=-2)(x, jnp.asarray(starts))

@@ -14,7 +14,7 @@ import posjax as pj
 from posjax.attention.blockwise import blockwise
 from posjax.attention.dense import Operands, visible
 from posjax.attention.tile_extras import extras_of
-from posjax.attention.tiles import Plan, padded, seen_tiles, tile_sizes
+from posjax.attention.tiles import Plan, cut, padded, seen_tiles, tile_sizes
 
 LENGTH = 512
 MASKS = [
@@ -208,6 +208,30 @@ def test_equal_offsets_share_a_bias(spec, site, runs):
     begins = extras.runs(pairs, count)
     expected = runs if type(extras).__name__ == "SharedBias" else 1
     assert int(begins.sum()) == expected
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_tokens_side_by_side_have_a_bias_for_each_offset(site):
+    """A tile of 64 by 64 tokens on a line computes 127 of its 4,096 biases, and has the others from them."""
+    shapes = set()
+
+    class Watched(type(pj.parse("t5"))):
+        def of_offset(self, params, offset, num_heads):
+            jax.debug.callback(lambda: shapes.add(offset.shape[:2]))
+            return super().of_offset(params, offset, num_heads)
+
+    plan, operands = planned("t5", SITES[site], tile=64)
+    extras = extras_of(plan._replace(encoding=Watched()), operands)
+    for i, j in ((0, 0), (3, 1), (7, 7)):
+        shapes.clear()
+        bias = jax.jit(extras.shared)(jnp.int32(i), jnp.int32(j))
+        jax.effects_barrier()
+        tile = cut(plan, operands, i, j)
+        on_line = site in ("a document", "documents and padding") or (site == "restarting" and 3 not in (i, j))
+        assert shapes == ({(1, 127)} if on_line else {(64, 64)})
+        one_document = [each._replace(segment=np.ones(64, np.int32)) for each in (tile.q_site, tile.k_site)]
+        q = np.zeros((64, 2, 8), np.float32)
+        np.testing.assert_array_equal(bias, plan.encoding.bias(tile.params, q, one_document[0], q, one_document[1]))
 
 
 @pytest.mark.parametrize("spec", [pytest.param("rope + t5", marks=pytest.mark.slow), "tupe"])
