@@ -143,8 +143,7 @@ class SharedBias(Extras):
         self.patterns = [
             [_pattern(each, site.segment, size) for each in _sites_within(site)] for site, size in sides
         ]  # of queries, and of keys
-        lines = [_is_line(each, size) for site, size in sides for each in _sites_within(site)]
-        self.on_line = functools.reduce(jnp.logical_and, lines)
+        self.on_line = _on_one_line([(each, size) for site, size in sides for each in _sites_within(site)])
         self.trained = any(map(_is_float, jax.tree.leaves(operands.params)))
 
     def runs(self, pairs, count):
@@ -170,6 +169,8 @@ class SharedBias(Extras):
             of_query = lambda n: jax.lax.dynamic_slice_in_dim(row[:, 0], num_q - 1 - n, num_k, axis=1)  # noqa: E731
             return jax.vmap(of_query, out_axes=1)(jnp.arange(num_q, dtype=jnp.int32))
 
+        if self.on_line is None:
+            return self._of_pairs(tile)
         even = [q_even[i] & k_even[j] for (_, q_even, _), (_, k_even, _) in zip(*self.patterns, strict=True)]
         return choose(functools.reduce(jnp.logical_and, even, self.on_line), by_offset, self._of_pairs, tile)
 
@@ -221,13 +222,16 @@ def _pattern(
     return first, even, jnp.all(alike, axis=1) & even
 
 
-def _is_line(site: Site, size: int) -> Bool[Array, ""]:
-    """Whether the tokens of the first tile stand on one axis, each one behind the token before it."""
-    position, prefix = axes(site)[:size], jnp.asarray(site.prefix)[:size]
-    if position.shape[1] > 1:
-        return jnp.bool_(False)
-    line = position[0, 0] + jnp.arange(size, dtype=position.dtype)
-    return jnp.all(position[:, 0] == line) & jnp.all(prefix == 0)
+def _on_one_line(sites: list[tuple[Site, int]]) -> Bool[Array, ""] | None:
+    """Whether in all first tiles, of these sizes, every token stands right behind the token before it; None on a grid."""
+    lines = []
+    for site, size in sites:
+        position, prefix = axes(site)[:size], jnp.asarray(site.prefix)[:size]
+        if position.shape[1] > 1:
+            return None
+        line = position[0, 0] + jnp.arange(size, dtype=position.dtype)
+        lines.append(jnp.all(position[:, 0] == line) & jnp.all(prefix == 0))
+    return jnp.all(jnp.stack(lines))
 
 
 def _longer(site: Site, count: int) -> Site:
