@@ -76,7 +76,7 @@ def choose(holds: Bool[Array, ""] | np.bool_ | bool, then: Callable, otherwise: 
     """
     if isinstance(holds, jax.core.Tracer):
         return jax.lax.cond(holds, jax.checkpoint(then), jax.checkpoint(otherwise), *operands)
-    return (then if holds else otherwise)(*operands)
+    return (then if holds else otherwise)(*jax.tree.map(jnp.asarray, operands))
 
 
 def at(by_row: Float[Array, "H T R"], row: Int32[Array, "*#H T S"]) -> Float[Array, "H T S"]:

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import each_case, forward, params_of, world
 
 import posjax as pj
 from posjax.encodings.pairs import HIDDEN
@@ -24,6 +25,14 @@ def bias(spec, q_site, k_site, params=None):
     token = jax.random.normal(jax.random.key(1), (HEADS, HEAD_DIM))
     q, k = (jnp.broadcast_to(token, (len(site.segment), HEADS, HEAD_DIM)) for site in (q_site, k_site))
     return np.asarray(encoding.bias(params, q, q_site, k, k_site))
+
+
+@each_case(params_of())
+def test_parameters_may_be_numpy_arrays(case):
+    """As they come from files, in a program that closes over them."""
+    w = world(case)
+    params = jax.tree.map(np.asarray, w.params)
+    jax.eval_shape(lambda x: forward(w.encoding, params, x, w.site, w.weights), w.x)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,31 @@
+"""A whole model of Inkling's kind with random weights: its folder's tensors and configuration, and its logits.
+
+Run as tests/goldens/make.py says, with transformers 5.24 and this file's name; the result is inkling_model.npz. A layer sees
+all tokens before, the next one a window; both have perceptrons without experts.
+"""
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from make_inkling import SIZES, noise, small
+from transformers import InklingForCausalLM, InklingTextConfig
+
+VOCABULARY, LENGTH = 24, 13
+
+if __name__ == "__main__":
+    torch.manual_seed(1)
+    config = InklingTextConfig(
+        **SIZES, vocab_size=VOCABULARY, intermediate_size=24, mlp_layer_types=["dense", "dense"], pad_token_id=None
+    )
+    model = InklingForCausalLM(config).eval()
+    for name, weight in model.named_parameters():
+        weight.data = (1.0 if "norm" in name or "scale" in name else 0.25) * noise(*weight.shape)
+    tokens = torch.randint(VOCABULARY, (LENGTH,))
+    arrays = {name: small(x) for name, x in model.state_dict().items()}
+    arrays |= {"tokens": tokens.numpy(), "logits": model(tokens[None]).logits[0].detach().numpy()}
+    versions = np.array([f"{package} {version(package)}" for package in ("torch", "transformers")])
+    text = np.array(json.dumps(json.loads(config.to_json_string(use_diff=False))))
+    np.savez_compressed(Path(__file__).parent / "inkling_model.npz", versions=versions, config=text, **arrays)
