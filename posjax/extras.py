@@ -14,6 +14,7 @@ EXTRAS = {
     "atlas": ("altair", "vl_convert", "latex2mathml"),
     "tensorboard": ("tensorboardX",),
     "wandb": ("wandb",),
+    "trackio": ("trackio",),
     "tf": ("tensorflow",),
 }
 _BROUGHT_BY = {module: extra for extra, modules in EXTRAS.items() for module in modules}
