@@ -15,6 +15,7 @@ Exit code 0; 1 if a property fails or the audited code is wrong; 2 for a mistake
 """
 
 import argparse
+import os
 import pathlib
 import re
 import sys
@@ -44,6 +45,9 @@ def main(argv: list[str] | None = None) -> int:
         args = _parser().parse_args(argv)
         import_user_code(args.imports)
         return args.run(args)
+    except BrokenPipeError:  # the reader has left, as of `posjax explain rope | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except _MISTAKES as error:
         if traceback:
             raise
@@ -60,7 +64,8 @@ def _parser() -> argparse.ArgumentParser:
         ("check", _check_options, _check),
         ("audit", _audit_options, _audit),
     ):
-        command = commands.add_parser(name, description=run.__doc__, help=run.__doc__.partition("\n")[0], **layout)
+        about = run.__doc__ or ""  # none under python -OO
+        command = commands.add_parser(name, description=about, help=about.partition("\n")[0], **layout)
         options(command.add_argument)
         about = "Python file or module with encodings of your own (@pj.register); may be repeated"
         command.add_argument(

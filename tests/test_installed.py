@@ -200,7 +200,7 @@ def test_the_wheel_holds_posjax_alone(tmp_path):
     files = zipfile.ZipFile(wheel).namelist()
     about = f"posjax-{posjax.__version__}.dist-info"
     assert {name.partition("/")[0] for name in files} == {"posjax", about}
-    assert {"posjax/py.typed", f"{about}/licenses/LICENSE"} <= set(files)
+    assert {"posjax/py.typed", "posjax/describe/papers.bib", f"{about}/licenses/LICENSE"} <= set(files)
     sources = {str(path.relative_to(REPO)) for path in (REPO / "posjax").rglob("*.py")}
     assert sources == {name for name in files if name.endswith(".py")}
     assert wheel.stat().st_size < 2**20
