@@ -48,7 +48,7 @@ def get_config() -> ConfigDict:
     config.eval_every = 0  # at the end only
     config.checkpoint_every = 500
     config.keep_last = 2
-    config.logger = config_dict.placeholder(str)  # tensorboard, wandb or wandb_offline, beside metrics.jsonl
+    config.logger = config_dict.placeholder(str)  # tensorboard, trackio, wandb or wandb_offline, beside metrics.jsonl
     return config
 
 

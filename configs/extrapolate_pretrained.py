@@ -32,8 +32,9 @@ from collections.abc import Callable
 from ml_collections import ConfigDict, config_dict
 
 from configs import decoder
-from experiments.studies.readings import Layers, Place, Reading, in_layers, is_windowed, longrope, scaled_rope
+from experiments.studies.readings import Layers, Place, Reading, in_layers, longrope, scaled_rope
 from posjax.encoding import Encoding
+from posjax.models.replacing import is_windowed
 from posjax.spec import parse
 
 # What of a search is of the method. The authors of LongRoPE2 have a population of 64 and 40 rounds, on 10 windows.

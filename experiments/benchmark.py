@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         config, args = cli.read(_parser(), argv) if CONTEXT in argv else (None, _parser().parse_args(argv))
     except (cli.UsageError, SyntaxError, *cli.USER_ERRORS) as error:
-        return cli.tell(cli.message_of(error))
+        return cli.tell(error)
 
     def work() -> None:
         left = 0

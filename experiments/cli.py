@@ -15,7 +15,6 @@ import contextlib
 import difflib
 import fcntl
 import functools
-import importlib
 import importlib.util
 import os
 import pathlib
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
 # Errors that a user can mend (CheckpointError is a ValueError); all others keep their tracebacks.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
-_BROKEN = (ImportError, SyntaxError, NameError, AttributeError, TypeError, OSError)  # a file of user code
 EXIT_MISTAKE = 2
 EXIT_STOPPED = os.EX_TEMPFAIL  # 75 in sysexits.h: temporary failure, try again
 _LAST_WORDS = 3.0  # seconds for the other processes to report why they end
@@ -64,7 +62,10 @@ def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, trace
     """
     tune_allocator()  # before jax is imported
     try:
-        import_user_code(imports)
+        if imports:
+            from posjax.user_code import import_user_code
+
+            import_user_code(imports)
         return work() or 0
     except StoppedRun as stopped:
         print(f"{stopped}; the same command goes on from there", flush=True)
@@ -77,25 +78,17 @@ def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, trace
     except USER_ERRORS as error:
         if traceback:
             raise
-        return tell(f"{message_of(error)} (--traceback shows where)")
+        return tell(error, " (--traceback shows where)")
 
 
-def tell(error: Any) -> int:
+def tell(error: Any, hint: str = "") -> int:
     """Prints an error as one line on stderr; returns the exit code."""
-    print("error:", " ".join(str(error).split()), file=sys.stderr)
+    if isinstance(error, OSError | ImportError):
+        from posjax.extras import message_of  # posjax imports jax
+
+        error = message_of(error)
+    print("error:", " ".join(f"{error}{hint}".split()), file=sys.stderr)
     return EXIT_MISTAKE
-
-
-def message_of(error: BaseException) -> str:
-    """Returns the message of an error: no number for errors of files, and the way to install a missing module."""
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    if isinstance(error, ModuleNotFoundError) and error.name not in (None, "jax", "numpy", "posjax"):
-        from posjax.extras import install_command
-
-        command = install_command(error.name)
-        return f"{error}: {command}" if command else str(error)
-    return str(error)
 
 
 def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
@@ -113,66 +106,13 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        why = error.strerror if error.filename in (None, str(path)) else message_of(error)
+        why = error.strerror if error.filename in (None, str(path)) else f"{error.filename}: {error.strerror}"
         raise UsageError(_unwritable(flag, path, why)) from error
     return path
 
 
 def _unwritable(flag: str, path: pathlib.Path, why: str | None, mend: str = "") -> str:
     return f"{flag}={path}: nothing can be written there ({why}); {mend}give another directory"
-
-
-def import_user_code(sources: Sequence[str]) -> None:
-    """Imports Python files (names that end in .py) and modules, each once; warns of a source that registers nothing.
-
-    Raises:
-      ValueError: a source is missing or cannot be imported.
-    """
-    for source in sources:
-        registered = _count_registered()
-        try:
-            new = _import_file(pathlib.Path(source)) if source.endswith(".py") else _import_module(source)
-        except _BROKEN as error:
-            raise ValueError(f"--import={source}: {type(error).__name__}: {error}") from error
-        if new and _count_registered() == registered:
-            print(f'--import={source} registers nothing: put @pj.register("name") above an encoding', file=sys.stderr)
-
-
-def _count_registered() -> int:
-    """Counts the registered encodings, patterns, backends and data sets."""
-    from posjax import spec
-    from posjax.attention import backends
-
-    data = sys.modules.get("posjax.data.sets")  # a module that is not loaded has none
-    return sum(
-        map(len, (spec.registered_names(), spec.patterns(), backends.names(), data.registered() if data else ()))
-    )
-
-
-def _import_module(name: str) -> bool:
-    new = name not in sys.modules
-    importlib.import_module(name)
-    return new
-
-
-def _import_file(path: pathlib.Path) -> bool:
-    """Imports a file once; returns whether this call imported it."""
-    name = f"posjax_user_{path.resolve().as_posix().replace('/', '_').replace('.', '_')}"
-    if name in sys.modules:
-        return False
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {str(path)!r}")
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up while it is being imported
-    whole = False
-    try:
-        spec.loader.exec_module(module)
-        whole = True
-    finally:
-        if not whole:
-            del sys.modules[name]
-    return True
 
 
 class _Parser(argparse.ArgumentParser):
@@ -232,7 +172,7 @@ def run(
     try:
         config, args = read(made, sys.argv[1:])
     except (UsageError, SyntaxError, *USER_ERRORS) as error:
-        sys.exit(tell(message_of(error)))
+        sys.exit(tell(error))
     shared = ("config", "workdir", "imports", "traceback", "coordinator", "processes", "process")
     own = {name: value for name, value in vars(args).items() if name not in shared}
     together = many_processes and args.coordinator is not None

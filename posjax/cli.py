@@ -1,53 +1,229 @@
-"""The command `posjax`.
+"""The command `posjax`: explains, checks and cites encodings, and audits other people's positional code.
 
-    posjax audit mine.py:rotate --head-dim 64           a function rotate(q, k, position) -> (q, k)
-    posjax audit config.json --inv-freq inv_freq.npy    frequencies, beside the configuration that they should follow
-    posjax audit --bias bias.npy                        a bias of logits [heads, tokens, tokens]
+    posjax explain rope
+    posjax explain "rope(base=100) + alibi" --length=32 --head-dim=16 --num-heads=4
+    posjax explain "raster(width=6) >> learned" --grid=4x6 --plot=plots          also pictures
+    posjax explain "rope + alibi" --cite                                         BibTeX of the papers of every part
+    posjax explain --checkpoint=Llama-3.2-1B --scaling=yarn --lengths=16384,131072
+    posjax check mine.py                                 every property, for each encoding that the file registers
+    posjax check "mine(slope=2) + rope" --import=mine.py
+    posjax audit mine.py:rotate --head-dim=64            a function rotate(q, k, position) -> (q, k)
+    posjax audit config.json --inv-freq=inv_freq.npy     frequencies, beside the configuration that they should follow
+    posjax audit --bias=bias.npy                         a bias of logits [heads, tokens, tokens]
 
-Prints the encoding, as a spec of posjax, and what is wrong. Exit code 0 if nothing is, 1 if something is, 2 for a mistake.
+Exit code 0; 1 if a property fails or the audited code is wrong; 2 for a mistake, which is told in one line.
 """
 
 import argparse
-import importlib.util
+import os
 import pathlib
+import re
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
-_MISTAKES = (ValueError, OSError, ImportError, SyntaxError)
+from posjax.encoding import Encoding
+from posjax.extras import message_of
+from posjax.user_code import import_source, import_user_code
+
+_MISTAKES = (ValueError, OSError, ImportError)
+_TEXT = {"length": 16, "head_dim": 8, "num_heads": 2, "grid": (4, 6)}
+_PLOT = {"length": 128, "head_dim": 64, "num_heads": 4, "grid": (14, 14)}
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises a mistake as a ValueError."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message}; {self.prog} --help shows the arguments")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        "posjax", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    made = parser.add_subparsers(dest="command", required=True).add_parser(
-        "audit", help="what somebody's code computes"
-    )
-    made.add_argument("file", nargs="*", help="FILE.py:FUNCTION, a configuration FILE.json, or both")
-    made.add_argument("--inv-freq", metavar="FILE.npy", help="[C] radians per position")
-    made.add_argument(
-        "--table", nargs=2, metavar="FILE.npy", help="cos and sin of positions 0, 1, ...: [T, C] or [T, 2 C]"
-    )
-    made.add_argument("--bias", metavar="FILE.npy", help="[heads, tokens, tokens]")
-    made.add_argument("--order", default="THD", help="axes of q and k, as BHTD (default: %(default)s)")
-    for name, about in (
-        ("head-dim", "channels of a head"),
-        ("layer", "the number of the layer"),
-        ("num-heads", "heads"),
-    ):
-        made.add_argument(f"--{name}", type=int, metavar="N", help=about)
-    made.add_argument("--num-axes", type=int, default=1, metavar="A", help="position axes (default: %(default)s)")
-    made.add_argument("--length", type=int, default=4096, metavar="N", help="positions to probe (default: %(default)s)")
+    traceback = "--traceback" in (sys.argv if argv is None else argv)
     try:
-        return _audit(parser.parse_args(argv))
+        args = _parser().parse_args(argv)
+        import_user_code(args.imports)
+        return args.run(args)
+    except BrokenPipeError:  # the reader has left, as of `posjax explain rope | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except _MISTAKES as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)
+        if traceback:
+            raise
+        print("error:", " ".join(message_of(error).split()), file=sys.stderr)
         return 2
 
 
+def _parser() -> argparse.ArgumentParser:
+    layout: dict[str, Any] = dict(formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    made = _Parser("posjax", description=__doc__, **layout)
+    commands = made.add_subparsers(dest="command", required=True)
+    for name, options, run in (
+        ("explain", _explain_options, _explain),
+        ("check", _check_options, _check),
+        ("audit", _audit_options, _audit),
+    ):
+        about = run.__doc__ or ""  # none under python -OO
+        command = commands.add_parser(name, description=about, help=about.partition("\n")[0], **layout)
+        options(command.add_argument)
+        about = "Python file or module with encodings of your own (@pj.register); may be repeated"
+        command.add_argument(
+            "--import", dest="imports", action="append", default=[], metavar="FILE_OR_MODULE", help=about
+        )
+        command.add_argument("--traceback", action="store_true", help="show where an error came from")
+        command.set_defaults(run=run)
+    return made
+
+
+def encodings_of(spec: str) -> list[Encoding]:
+    """Returns the encoding of a spec, or all that a FILE.py registers; arguments without a default get examples.
+
+    Raises:
+      ValueError: the spec cannot be read, or the file registers no encoding.
+    """
+    from posjax.describe.catalogue import facts
+    from posjax.spec import names, parse
+
+    if not spec.endswith(".py"):
+        return [parse(spec)]
+    before = names()
+    import_source(spec)
+    found = [facts(name) for name in names() if name not in before]
+    if unmade := [row.name for row in found if row.example is None]:
+        raise ValueError(f"{unmade[0]} needs arguments: give it as a spec, with --import={spec}")
+    if not found:
+        raise ValueError(f'{spec} registers no encoding: put @pj.register("name") above its class')
+    return [row.example for row in found]
+
+
+def _explain_options(add: Callable) -> None:
+    add("spec", nargs="?", help="the encoding, in posjax's text form, or FILE.py (default: the checkpoint's)")
+    add("--cite", action="store_true", help="print BibTeX of its papers instead")
+    add("--length", type=_positive, metavar="N", help="tokens on the line (default: 16, in plots 128)")
+    add("--grid", type=_sizes, metavar="HxW", help="tokens on a grid instead (or DxHxW)")
+    add("--prefix", type=int, default=0, metavar="N", help="class token and registers before them (default: none)")
+    add("--head-dim", type=_positive, metavar="N", help="channels of a head (default: 8, in plots 64)")
+    add("--num-heads", type=_positive, metavar="N", help="heads (default: 2, in plots 4)")
+    add("--plot", nargs="?", const="plots", metavar="DIR", help="also write PNGs (default: into plots)")
+    add("--checkpoint", help="run of a decoder, or folder of transformers: its weights are not needed")
+    add("--lengths", type=_lengths, default=(), help="tokens of sequences, with commas (a checkpoint's)")
+    add("--trained-length", type=_positive, metavar="N", help="of a checkpoint (default: config.json's)")
+    scalings = ("linear", "ntk", "yarn", "llama3")
+    add("--scaling", choices=scalings, help="scaling of a checkpoint's ropes, by the factor of each length")
+    add("--ignore", default="", help="keys of its config.json to pass over, with commas: they change no numbers")
+
+
+def _explain(args: argparse.Namespace) -> int:
+    """Explains an encoding with a worked example, or a decoder's at other lengths.
+
+    Every part of a composition is explained in turn, then the effect of the whole on attention. Random content is drawn from
+    seed 0. Of a checkpoint, it shows the pairs of channels that make a full turn within the trained length, and the pairs
+    that meet unseen angles beyond it; a spec is read in place of its own encoding, {own}.
+    """
+    if args.checkpoint is not None:
+        from posjax.describe.explain.turning import explain_checkpoint
+
+        options = {name: getattr(args, name) for name in ("spec", "lengths", "trained_length", "scaling")}
+        print("\n".join(explain_checkpoint(args.checkpoint, ignore=[*filter(None, args.ignore.split(","))], **options)))
+        return 0
+    if args.spec is None or args.lengths or args.trained_length or args.scaling:
+        raise ValueError("give an encoding, as in: posjax explain rope; --lengths and such are for a --checkpoint")
+    if args.cite:
+        return _cite(args)
+    from posjax.describe.explain import whole
+
+    for encoding in encodings_of(args.spec):
+        print("\n".join(whole.explain(encoding, **_sizes_of(args, _TEXT, encoding))))
+        if args.plot is not None:
+            for path in whole.plot(encoding, pathlib.Path(args.plot), **_sizes_of(args, _PLOT, encoding)):
+                print(f"wrote {path}")
+    return 0
+
+
+def _cite(args: argparse.Namespace) -> int:
+    from posjax.describe.papers import cite
+
+    for spec in map(str, encodings_of(args.spec)) if args.spec.endswith(".py") else [args.spec]:
+        print(cite(spec))
+    return 0
+
+
+def _sizes_of(args: argparse.Namespace, defaults: dict, encoding: Encoding) -> dict:
+    """Returns the sizes of the example: arguments or defaults; a grid only if it is requested or needed."""
+    from posjax.describe.worlds import grid_width
+
+    sizes = {name: getattr(args, name) or defaults[name] for name in ("length", "head_dim", "num_heads")}
+    grid = args.grid
+    if grid is None and 1 not in encoding.dimensions:
+        height, width = defaults["grid"]
+        grid = (height, grid_width(encoding) or width) if 2 in encoding.dimensions else (2, 3, 4)
+    return sizes | {"grid": grid, "prefix": args.prefix}
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a positive whole number, got {text!r}")
+    return int(text)
+
+
+def _lengths(text: str) -> tuple[int, ...]:
+    return tuple(map(_positive, text.split(",")))
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){1,2}", text):
+        raise argparse.ArgumentTypeError(f"expected HxW, as in 4x6, got {text!r}")
+    return tuple(map(int, text.split("x")))
+
+
+def _check_options(add: Callable) -> None:
+    add("spec", help="the encoding, in posjax's text form, or FILE.py with encodings")
+    add("--axes", type=_positive, metavar="A", help="position axes (default: 1 and 2, where it takes them)")
+
+
+def _check(args: argparse.Namespace) -> int:
+    """Checks that an encoding, also your own, has the properties that every encoding must have.
+
+    Prints a line per property: ok, FAILS, or - if the encoding's declared traits rule it out, with the largest difference
+    between two computations that must agree.
+    """
+    return check_all(encodings_of(args.spec), args.axes)
+
+
+def check_all(encodings: Sequence[Encoding], axes: int | None = None) -> int:
+    """Prints the properties of each encoding; returns 1 if one fails, else 0."""
+    from posjax.describe.properties import check
+    from posjax.describe.worlds import axes_taken
+
+    failed = 0
+    for encoding in encodings:
+        taken = axes_taken(encoding)
+        usual = [num_axes for num_axes in (1, 2) if num_axes in taken] or taken[:1]
+        for num_axes in usual if axes is None else (axes,):
+            print(f"{encoding}, tokens on {num_axes} {'axis' if num_axes == 1 else 'axes'}:")
+            for row in check(encoding, num_axes=num_axes):
+                print(f"  {row}")
+                failed += not row.ok
+    print("all hold" if not failed else f"{failed} FAIL{'S' if failed == 1 else ''}")
+    return int(failed > 0)
+
+
+def _audit_options(add: Callable) -> None:
+    add("file", nargs="*", help="FILE.py:FUNCTION, a configuration FILE.json, or both")
+    add("--inv-freq", metavar="FILE.npy", help="[C] radians per position")
+    add("--table", nargs=2, metavar="FILE.npy", help="cos and sin of positions 0, 1, ...: [T, C] or [T, 2 C]")
+    add("--bias", metavar="FILE.npy", help="[heads, tokens, tokens]")
+    add("--order", default="THD", help="axes of q and k, as BHTD (default: %(default)s)")
+    add("--head-dim", type=int, metavar="N", help="channels of a head")
+    add("--layer", type=int, metavar="N", help="the number of the layer")
+    add("--num-heads", type=int, metavar="N", help="heads")
+    add("--num-axes", type=int, default=1, metavar="A", help="position axes (default: %(default)s)")
+    add("--length", type=int, default=4096, metavar="N", help="positions to probe (default: %(default)s)")
+
+
 def _audit(args: argparse.Namespace) -> int:
+    """Prints the encoding that somebody's code computes, as a spec of posjax, and what is wrong with the code."""
     import numpy as np
 
     from posjax.audits import audit
@@ -72,15 +248,12 @@ def _function(text: str) -> Callable:
       ValueError: the text, the file or the name is none.
     """
     file, _, name = text.rpartition(":")
-    spec = importlib.util.spec_from_file_location("_posjax_audited", file) if file.endswith(".py") else None
-    if spec is None or spec.loader is None:
+    if not file.endswith(".py"):
         raise ValueError(f"{text}: give a function as FILE.py:FUNCTION, or a configuration as FILE.json")
-    sys.path.insert(0, str(pathlib.Path(file).resolve().parent))  # it may import from beside it
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    if not callable(getattr(module, name, None)):
+    function = getattr(import_source(file), name, None)
+    if not callable(function):
         raise ValueError(f"{file} has no function {name!r}")
-    return getattr(module, name)
+    return function
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ EXTRAS = {
     "atlas": ("altair", "vl_convert", "latex2mathml"),
     "tensorboard": ("tensorboardX",),
     "wandb": ("wandb",),
+    "trackio": ("trackio",),
     "tf": ("tensorflow",),
 }
 _BROUGHT_BY = {module: extra for extra, modules in EXTRAS.items() for module in modules}
@@ -38,3 +39,13 @@ def require(needing: str, *modules: str) -> None:
     for module in modules:
         if not sys.modules.get(module) and importlib.util.find_spec(module) is None:
             raise ImportError(f"{needing} needs {module}: {install_command(module)}")
+
+
+def message_of(error: BaseException) -> str:
+    """Returns the message of an error: no number for errors of files, and the way to install a missing module."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and error.name not in (None, "jax", "numpy", "posjax"):
+        command = install_command(error.name)
+        return f"{error}: {command}" if command else str(error)
+    return str(error)

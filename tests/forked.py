@@ -19,8 +19,9 @@ for name, (cwd, module, *arguments) in json.loads(sys.argv[1]).items():
             os.dup2(os.open(directory / f"{name}.{kind}", os.O_WRONLY | os.O_CREAT), stream)
         os.chdir(cwd)
         sys.argv[1:] = arguments
-        sys.modules.pop(f"experiments.{module}", None)
-        runpy.run_module(f"experiments.{module}", run_name="__main__", alter_sys=True)
+        module = module if "." in module else f"experiments.{module}"
+        sys.modules.pop(module, None)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
         sys.exit(0)
     codes[name] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 print(json.dumps(codes))

@@ -81,7 +81,7 @@ def test_the_guide_tells_of_all_that_is_declared():
 
 
 def test_the_guide_tells_what_each_failure_of_a_check_means():
-    assert [cell.strip() for cell in first_cells("What `experiments.check` says")] == list(PROPERTIES)
+    assert [cell.strip() for cell in first_cells("What `posjax check` says")] == list(PROPERTIES)
 
 
 @pytest.mark.slow

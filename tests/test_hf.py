@@ -12,7 +12,7 @@ from members import MEMBERS
 import posjax as pj
 from posjax.encodings import rope, t5
 from posjax.encodings.scaling import Spectrum
-from posjax.hf import models
+from posjax.hf import LayersDiffer, models
 from posjax.hf.kinds import KINDS
 
 # As published, without keys that do not concern the encoding.
@@ -733,3 +733,13 @@ def test_a_whole_longrope_has_a_text_that_is_read():
     encoding = pj.from_hf(config, original_max_position_embeddings=4096)
     assert len(str(encoding)) > 2000
     assert pj.parse(str(encoding)) == encoding
+
+
+def test_only_layers_that_differ_are_told_by_an_error_of_their_own():
+    """`from_hf_layers` reads these, and no other refused configuration."""
+    with pytest.raises(LayersDiffer):
+        pj.from_hf(GEMMA_3)
+    nested = {"full_attention": {"rope_type": "default"}, "sliding_attention": {"rope_type": "default"}}
+    with pytest.raises(ValueError, match="parameters of several layer types") as told:
+        pj.from_hf(nested)
+    assert not isinstance(told.value, LayersDiffer)

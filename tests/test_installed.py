@@ -112,7 +112,9 @@ def test_every_extra_has_a_command(tmp_path):
 def test_the_core_needs_no_extra():
     code = (
         f"{HIDE}\n"
-        "import posjax, posjax.models, posjax.pretrained, posjax.nnx, posjax.describe.properties\n"
+        "import posjax, posjax.models, posjax.pretrained, posjax.nnx\n"
+        "from posjax import cli\n"
+        "assert cli.main(['explain', 'rope + alibi']) + cli.main(['check', 'none']) == 0\n"
         "for name in ('data', 'training'):\n"
         "    try: __import__(f'posjax.{name}')\n"
         "    except ImportError as error: print(error)\n"
@@ -120,7 +122,7 @@ def test_the_core_needs_no_extra():
     )
     done = python(code, REPO)
     assert done.returncode == 0, done.stderr[-2000:]
-    lines = done.stdout.splitlines()
+    lines = done.stdout.partition("all hold\n")[2].splitlines()
     assert len(lines) == 2
     for line in lines:
         assert re.fullmatch(rf"posjax\.[\w.]+ needs \w+: pip install -e '{re.escape(str(REPO))}\[\w+\]'", line), line
@@ -131,16 +133,17 @@ def test_the_core_needs_no_extra():
     [
         ("vl_convert", ["atlas"], "atlas"),
         ("ml_collections", ["train", "--config=configs/vit.py"], "experiments"),
-        ("matplotlib", ["explain", "alibi", "--plot=plots"], "experiments"),
+        ("matplotlib", ["posjax.cli", "explain", "alibi", "--plot=plots"], "experiments"),
         ("grain", ["prepare", "--list"], "data"),
     ],
 )
 def test_a_command_names_the_extra_that_is_missing(hidden, command, extra, tmp_path):
+    module = command[0] if "." in command[0] else f"experiments.{command[0]}"
     code = f"""
 import runpy, sys
 sys.modules[{hidden!r}] = None
-sys.argv = {[f"experiments.{command[0]}", *command[1:]]}
-runpy.run_module("experiments.{command[0]}", run_name="__main__", alter_sys=True)
+sys.argv = {[module, *command[1:]]}
+runpy.run_module("{module}", run_name="__main__", alter_sys=True)
 """
     done = python(code, tmp_path)
     assert done.returncode == 2, done.stderr[-2000:]
@@ -197,7 +200,7 @@ def test_the_wheel_holds_posjax_alone(tmp_path):
     files = zipfile.ZipFile(wheel).namelist()
     about = f"posjax-{posjax.__version__}.dist-info"
     assert {name.partition("/")[0] for name in files} == {"posjax", about}
-    assert {"posjax/py.typed", f"{about}/licenses/LICENSE"} <= set(files)
+    assert {"posjax/py.typed", "posjax/describe/papers.bib", f"{about}/licenses/LICENSE"} <= set(files)
     sources = {str(path.relative_to(REPO)) for path in (REPO / "posjax").rglob("*.py")}
     assert sources == {name for name in files if name.endswith(".py")}
     assert wheel.stat().st_size < 2**20

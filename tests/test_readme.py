@@ -19,6 +19,7 @@ import shlex
 import pytest
 from forked import forked
 
+import posjax.cli
 import posjax.spec
 from experiments import cli
 from posjax.attention import backends
@@ -28,7 +29,7 @@ REPO = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [*sorted(REPO.glob("*.md")), *sorted((REPO / "docs").glob("*.md"))]
 SHORT = {"README.md"}  # the guides' blocks take longer
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-SHELL = ("git", "make", "pip", "python")  # first words of a block of commands
+SHELL = ("git", "make", "pip", "posjax", "python")  # first words of a block of commands
 TINY = ["--config.steps=2", "--config.batch_size=8", "--config.model.width=8", "--config.model.depth=1"]
 TINY += ["--config.model.num_heads=2", "--config.optimizer.warmup_steps=1", "--config.checkpoint_every=2"]
 TEXT = [
@@ -37,18 +38,20 @@ TEXT = [
     "--config.eval_batch_size=512",
     "--config.eval_every=0",
 ]
-# (start of the command behind "python -m experiments.", treatment, arguments that make it small); else it is parsed.
+# (start of the command behind "python -m experiments.", or "posjax.cli" for posjax, treatment, arguments that make it
+# small); else it is parsed.
 HOW = [
-    ("explain --checkpoint", "parsed", []),
-    ("explain inverse", "run", []),
-    ("explain steps", "run", []),
+    ("posjax.cli explain --checkpoint", "parsed", []),
+    ("posjax.cli explain --cite", "run", []),
+    ("posjax.cli explain inverse", "run", []),
+    ("posjax.cli explain steps", "run", []),
     ("catalogue", "run", []),
     ("prepare --list", "run", []),
-    ("explain NAME", "parsed", []),
-    ("explain", "slow", []),
-    ("check NAME", "parsed", []),
-    ("check steps", "parsed", []),  # the guide's encodings are checked by tests/test_docs.py
-    ("check", "slow", []),
+    ("posjax.cli explain NAME", "parsed", []),
+    ("posjax.cli explain", "slow", []),
+    ("posjax.cli check NAME", "parsed", []),
+    ("posjax.cli check steps", "parsed", []),  # the guide's encodings are checked by tests/test_docs.py
+    ("posjax.cli check", "slow", []),
     ("scorecard inverse", "slow", ["--length=64"]),
     ("train --config=configs/decoder.py --config.data.name=mine", "parsed", []),
     ("train --config=configs/decoder.py --config.data.name=novels", "parsed", []),
@@ -71,21 +74,25 @@ def blocks(path, language):
 
 def commands(path):
     """The command lines of a document, as words; those within a sentence too, where nothing is left out of them."""
-    inline = re.findall(r"`(python -m experiments[^`]*)`", path.read_text())
+    inline = re.findall(r"`((?:python -m experiments|posjax (?:explain|check|audit) )[^`]*)`", path.read_text())
     for text in [*blocks(path, "sh"), *(line for line in inline if "..." not in line)]:
         lines = text.replace("\\\n", " ").splitlines()
         yield from (shlex.split(line, comments=True) for line in lines if line.strip())
 
 
 def experiments(path):
-    """(module, arguments) of each `python -m experiments.X`."""
+    """(module, arguments) of each `python -m experiments.X` and each `posjax`."""
     for words in commands(path):
         if words[:2] == ["python", "-m"]:
             yield words[2].removeprefix("experiments."), words[3:]
+        elif words[0] == "posjax":
+            yield "posjax.cli", words[1:]
 
 
 def command(module):
-    """The module that `python -m experiments.X` runs."""
+    """The module that a command runs."""
+    if module == "posjax.cli":
+        return posjax.cli
     package = (REPO / "experiments" / module).is_dir()
     return importlib.import_module(f"experiments.{module}.__main__" if package else f"experiments.{module}")
 
@@ -172,7 +179,7 @@ class Parsed(Exception):
 def test_commands_parse(path, module, arguments, monkeypatch):
     monkeypatch.chdir(REPO)
     source = pathlib.Path(command(module).__file__).read_text()
-    if "cli.run" in source:
+    if "cli.run(" in source:
         read(command(module), arguments)
         return
 
@@ -207,7 +214,7 @@ def test_other_commands_are_known():
     targets = set(re.search(r"^\.PHONY: (.*)$", (REPO / "Makefile").read_text(), re.MULTILINE)[1].split())
     for path in DOCUMENTS:
         for words in commands(path):
-            assert words[0] in ("git", "make", "python"), words
+            assert words[0] in ("git", "make", "posjax", "python"), words
             assert words[0] != "make" or set(words[1:]) <= targets, words
         for extra in re.findall(r"pip install (\S+)(?: \S*)?'", path.read_text()):
             assert extra == "-e", f"{path.name}: posjax is installed from where it lies"

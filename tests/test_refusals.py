@@ -6,16 +6,15 @@ import sys
 import pytest
 from ml_collections import ConfigDict
 
+import posjax.cli
 from configs import decoder, extrapolate, quickstart, resolutions
 from experiments import (
     ablate,
     analyse,
     benchmark,
     catalogue,
-    check,
     cli,
     evaluate,
-    explain,
     prepare,
     scorecard,
 )
@@ -259,12 +258,13 @@ def test_the_warm_up_follows_the_steps(make):
         ),
         (scorecard, ["rope", "--lenght=3"], "unrecognized arguments: --lenght=3; did you mean --length?"),
         (scorecard, ["--checkpoint=FILE"], "there is no checkpoint in FILE"),
-        (explain, ["rope", "--plot=FILE"], "--plot=FILE: nothing can be written there"),
+        (posjax.cli, ["explain", "rope", "--plot=FILE"], "FILE: File exists"),
         (benchmark, ["attention", "--out=FILE"], "--out=FILE: nothing can be written there"),
         (benchmark, ["attentoin"], "argument suite: invalid choice: 'attentoin'"),
         (evaluate, ["--checkpoint=FILE/x"], "there is no checkpoint FILE/x"),
         (analyse, ["--checkpoint=FILE", "--out=OUT", "--data=digits"], "FILE"),
-        (check, ["rope", "--import=FILE/mine.py"], "there is no file 'FILE/mine.py'"),
+        (posjax.cli, ["check", "FILE/mine.py"], "there is no file 'FILE/mine.py'"),
+        (posjax.cli, ["chek", "rope"], "invalid choice: 'chek'"),
         (prepare, ["--name=digits", "--data_dir=FILE"], "FILE/downloads: Not a directory"),
         (catalogue, ["--family=rotry"], "no family is named 'rotry'; did you mean 'rotary'?"),
     ],
@@ -283,7 +283,7 @@ def test_a_mistake_in_any_command_is_one_line_and_exit_code_2(command, arguments
 
 def test_no_command_writes_into_the_committed_results():
     """Unless it is told to."""
-    told = [scorecard.OUT, benchmark.OUT, explain.OUT]
+    told = [scorecard.OUT, benchmark.OUT]
     told += [cli.runs_of(decoder.get_config(), "configs/decoder.py"), cli.runs_of(quickstart.get_config(), "any")]
     assert all(path.parts[0] == "runs" for path in told)
     assert len(set(told)) == len(told)

@@ -142,5 +142,5 @@ plt.show()
 #
 # Three seeds of a small model show directions, not sizes. `python -m experiments.ablate --config=configs/quickstart.py`
 # trains five seeds of the same comparison in under five minutes and writes tables with intervals, records and plots; see
-# [docs/experiments.md](../experiments.md). `python -m experiments.explain "rope(base=500000)" --plot=plots` shows what one
+# [docs/experiments.md](../experiments.md). `posjax explain "rope(base=500000)" --plot=plots` shows what one
 # encoding does, and [docs/catalogue.md](../catalogue.md) lists them all.

@@ -24,10 +24,10 @@ _TRAIN = 'python -m experiments.train --config=configs/{config}.py --config.mode
 _DIGITS = "python -m experiments.ablate --config=configs/papers/length_generalization.py"
 _COMMANDS = {"abacus": _DIGITS, "position_coupling": _DIGITS}  # their positions are made from the digits of a problem
 # Encodings with an argument for each of the 16 pairs of a head of configs/decoder.py, or for each of its 4 heads.
-_SIZES = {"longrope": " --head_dim=32", "mrope": " --head_dim=32", "mhrope": " --num_heads=4"}
+_SIZES = {"longrope": " --head-dim=32", "mrope": " --head-dim=32", "mhrope": " --num-heads=4"}
 _FITTED = {
     "mhrope": "mhrope(heads=(1, 1, 2))",
-    "clipped": "rope(scaling=clipped(count=4))",  # of the 4 pairs of a head of experiments.explain
+    "clipped": "rope(scaling=clipped(count=4))",  # of the 4 pairs of a head of posjax explain
 }
 _YEAR = re.compile(r"(?:19|20)\d\d")
 
@@ -133,7 +133,7 @@ def _commands(name: str, spec: str, dimensions: Sequence[int], needs: Sequence[s
         "python": f'encoding = pj.parse("{spec}")',
         "config": f'config.model.encoding = "{fitted}"',
         "train": _COMMANDS.get(name, train),
-        "explain": f'python -m experiments.explain "{fitted}"{more}',
+        "explain": f'posjax explain "{fitted}"{more}',
     }
 
 

@@ -14,6 +14,7 @@ from experiments.benchmarks.contender import Call
 from posjax.encoding import sites
 from posjax.models import Decoder
 from posjax.spec import parse, parse_layers
+from posjax.user_code import import_user_code
 
 VOCABULARY = 256  # bytes
 
@@ -43,9 +44,7 @@ def read_input(case: Mapping[str, Any]) -> Call:
 
 @functools.cache
 def _import(sources: tuple[str, ...]) -> None:
-    from experiments import cli
-
-    cli.import_user_code(sources)
+    import_user_code(sources)
 
 
 def decoder(model: Mapping[str, Any], attention: str, length: int, window: int) -> Decoder:

@@ -8,19 +8,16 @@ A function gets the encodings of the layers, one for each kind of layer in a pat
 the encodings of the new pattern. Configs write such functions where a reading depends on the length or the resolution.
 """
 
-import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 from ml_collections import ConfigDict
 
-from posjax.encoding import Encoding, Placed, Sum
+from posjax.encoding import Encoding
 from posjax.encodings import rope
-from posjax.encodings.views import Viewed
 from posjax.models import ViT
-from posjax.models.replacing import with_encoding
+from posjax.models.replacing import scaled_ropes, with_encoding
 from posjax.models.resizing import resize_params
 from posjax.models.vit import image_channels
 from posjax.spec import layers_text, parse, parse_layers
@@ -123,34 +120,8 @@ def resized(model: ViT, params: Any, image_size: tuple[int, int], method: str) -
 
 
 def scaled_rope(scaling: str) -> Callable[[Layers, Place], tuple[Encoding, ...]]:
-    """The reading that scales the ropes of all layers without a window, in whatever composition, and keeps all else.
-
-    Args:
-      scaling: its name: "linear", "ntk", "yarn" or "llama3"; it gets the factor and the trained length.
-    """
-
-    def read(layers: Layers, at: Place) -> tuple[Encoding, ...]:
-        length = "" if scaling in ("linear", "ntk") else f", original_length={at.trained}"
-        made = parse(f"rope(scaling={scaling}(factor={at.factor}{length}))").scaling
-        return tuple(each if is_windowed(each) else _with_scaling(each, made) for each in layers)
-
-    return read
-
-
-def is_windowed(layer: Encoding) -> bool:
-    """Whether a layer sees so many tokens at most, however long the text is."""
-    return math.isfinite(layer.mask().memory.last)
-
-
-def _with_scaling(encoding: Encoding, scaling: Any) -> Encoding:
-    """The encoding with this scaling in each of its ropes."""
-    if isinstance(encoding, rope):
-        return dataclasses.replace(encoding, scaling=scaling)
-    if isinstance(encoding, Sum):
-        return Sum(tuple(_with_scaling(part, scaling) for part in encoding.parts))
-    if isinstance(encoding, Placed | Viewed):
-        return dataclasses.replace(encoding, encoding=_with_scaling(encoding.encoding, scaling))
-    return encoding
+    """The reading that scales the ropes of all layers without a window; `scaling` is its name, as in `scaled_ropes`."""
+    return lambda layers, at: scaled_ropes(layers, scaling, at.factor, at.trained)
 
 
 def in_layers(

@@ -10,7 +10,7 @@ from typing import Any
 from posjax.audits.fit import Lanes, fits
 from posjax.encoding import Encoding
 from posjax.encodings.rotary import PRope, Rope, Rotary
-from posjax.hf import from_hf, from_hf_layers
+from posjax.hf import LayersDiffer, from_hf, from_hf_layers
 
 Config = Mapping[str, Any]
 
@@ -41,9 +41,7 @@ def meant_by(config: Config) -> list[Encoding | None]:
     """The encoding of each layer, without masks and temperatures; one entry where all are the same."""
     try:
         layers = [from_hf(config)]
-    except ValueError as error:
-        if "from_hf_layers" not in str(error):
-            raise
+    except LayersDiffer:
         layers = list(from_hf_layers(config))
     return [_part(layer) for layer in layers]
 

@@ -13,9 +13,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
 from posjax.describe.markdown import escape_markdown, grid
 from posjax.encoding import HOOKS, Dims, Encoding, Needs, PositionMap
@@ -194,7 +191,6 @@ def _example(cls: type) -> object | None:
 
 
 _BY_ARGUMENTS = "*"
-_NARROW = 110  # columns; the table leaves out declarations below them
 
 
 def learns(row: Facts) -> str:
@@ -224,32 +220,6 @@ def catalogue_cells(row: Facts) -> dict[str, str]:
     }
 
 
-def to_rich(family: str, rows: Sequence[Facts], width: int) -> Table:
-    """One family for a terminal of `width` columns."""
-    view = Table(title=Text(family), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=True)
-    ratios = {"summary": 5, "acts": 2, "learns": 2, "declares": 2}
-    names = ["summary", "acts", "learns", "axes", "relative", *(["declares"] if width >= _NARROW else [])]
-    for name in ("encoding", *names, "arXiv"):
-        view.add_column(name, ratio=ratios.get(name), no_wrap=name not in ratios)
-    for row in rows:
-        shown = catalogue_cells(row) | {"declares": catalogue_cells(row)["declares"].replace("_", " ")}
-        view.add_row(*map(Text, [row.name, *(shown[name] for name in names), row.arxiv or row.citation or ""]))
-    return view
-
-
-def values_to_rich(family: str, kinds: Sequence[type]) -> Table:
-    """Registered values of one family, for a terminal."""
-    title = Text(f"{family}: arguments of encodings")
-    view = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=True)
-    view.add_column("value", no_wrap=True)
-    view.add_column("summary", ratio=1)
-    view.add_column("arXiv", no_wrap=True)
-    for cls in kinds:
-        text = documentation(cls)
-        view.add_row(*map(Text, (cls.spec_name, summary(text), arxiv_number(text) or citation(text) or "")))
-    return view
-
-
 def summing_up(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
     """The number of entries."""
     line, plane = f"{LINE.length} positions", f"{GRID.grid[0]}x{GRID.grid[1]} patches"
@@ -273,7 +243,7 @@ def to_markdown(rows: Sequence[Facts], kinds: Sequence[type]) -> str:
         "# Catalogue",
         "",
         "Generated from the classes and their docstrings by `python -m experiments.catalogue --write`; "
-        "`python -m experiments.explain NAME` explains one with numbers.",
+        "`posjax explain NAME` explains one with numbers.",
         "",
         escape_markdown(summing_up(rows, kinds)),
     ]

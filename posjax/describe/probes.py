@@ -1,6 +1,6 @@
 """An encoding as numbers: its codes, the angles by which it turns, its biases and its logits.
 
-`experiments.explain`, figures and the scorecard read them here. Everything is read off the values of hooks, for any
+`posjax explain`, figures and the scorecard read them here. Everything is read off the values of hooks, for any
 encoding. First the parts of a composition, each by itself, with its tokens where the maps before it
 put them (`worlds.placed_parts`). Then a whole encoding as its logit operator:
 

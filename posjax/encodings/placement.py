@@ -21,7 +21,8 @@ from posjax.spec import register
 class Raster(PositionMap):
     """(row, column) on a grid of this width becomes row * width + column: a 1-D encoding sees an image as a line.
 
-    The "1-D" condition of Dosovitskiy et al. (2020), appendix D.4. The end of a row lies next to the start of the next one.
+    The "1-D" condition of Dosovitskiy et al. (2020), arXiv 2010.11929, appendix D.4. The end of a row lies next to the
+    start of the next one.
     `resized` sets the width of the new grid, and a table behind it is resized as a grid.
 
     Raises:

@@ -57,6 +57,10 @@ _CHUNKS = ("chunk_size", "local_size")  # of a dual_chunk_attention_config
 _NO_ATTENTION = {"linear_attention", "conv", "mamba", "recurrent"}  # layer types that have no positions to encode
 
 
+class LayersDiffer(ValueError):
+    """Layers of a configuration have encodings of their own: `from_hf_layers` gives one for each."""
+
+
 def from_hf(
     config: Mapping[str, Any] | None,
     *,
@@ -84,8 +88,9 @@ def from_hf(
       decoder: of T5, whose encoder looks both ways and whose decoder does not: which of the two. Other models need it not.
 
     Raises:
+      LayersDiffer: a ValueError; the layers have several encodings.
       ValueError: a rope_type, a key or a model_type is unknown, a key is missing, spellings disagree, a key that speaks of
-        positions or masks is not read, or the parameters or the layers have several encodings; the message says the mend.
+        positions or masks is not read, or the parameters are of several layer types; the message says the mend.
     """
     values = (rope_theta, partial_rotary_factor, max_position_embeddings, original_max_position_embeddings)
     config, given = dict(config or {}), dict(zip(BESIDE, values, strict=True))
@@ -105,7 +110,7 @@ def from_hf(
     layers = [each for each in _each_layer(config, given, layout, base) if each is not None]
     if len({*layers}) != 1:
         names = ", ".join(dict.fromkeys(map(str, layers))) or "none of them attention"
-        raise ValueError(
+        raise LayersDiffer(
             f"the layers of this configuration have encodings of their own ({names}): from_hf_layers(config) "
             "gives one for each layer"
         )

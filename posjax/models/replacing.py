@@ -1,13 +1,17 @@
 """Another encoding in a trained model."""
 
-from collections.abc import Callable, Iterator
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import flax.linen as nn
 import jax
 
-from posjax.encoding import Encoding
-from posjax.spec import layers_text, parse_layers
+from posjax.encoding import Encoding, Placed, Sum
+from posjax.encodings.rotary import Rope
+from posjax.encodings.views import Viewed
+from posjax.spec import layers_text, parse, parse_layers
 
 
 def with_encoding(
@@ -47,3 +51,33 @@ def _leaves(params: Any, *, encoding: bool) -> Iterator[tuple[Any, Any]]:
 
 def _shapes(leaves: dict) -> str:
     return ", ".join(str(leaf.shape) for leaf in leaves.values()) or "none"
+
+
+def scaled_ropes(layers: Sequence[Encoding], scaling: str, factor: float, trained: int) -> tuple[Encoding, ...]:
+    """Returns the layers with this scaling in each rope, in whatever composition; layers with a window stay as they are.
+
+    Args:
+      layers: encodings of a pattern.
+      scaling: its name: "linear", "ntk", "yarn" or "llama3".
+      factor: how much longer than the trained length sequences are, at least 1.
+      trained: tokens of a sequence in training.
+    """
+    length = "" if scaling in ("linear", "ntk") else f", original_length={trained}"
+    made = parse(f"rope(scaling={scaling}(factor={factor}{length}))").scaling
+    return tuple(each if is_windowed(each) else _with_scaling(each, made) for each in layers)
+
+
+def is_windowed(layer: Encoding) -> bool:
+    """Whether a layer sees so many tokens at most, however long the text is."""
+    return math.isfinite(layer.mask().memory.last)
+
+
+def _with_scaling(encoding: Encoding, scaling: Any) -> Encoding:
+    """The encoding with this scaling in each of its ropes."""
+    if isinstance(encoding, Rope):
+        return dataclasses.replace(encoding, scaling=scaling)
+    if isinstance(encoding, Sum):
+        return Sum(tuple(_with_scaling(part, scaling) for part in encoding.parts))
+    if isinstance(encoding, Placed | Viewed):
+        return dataclasses.replace(encoding, encoding=_with_scaling(encoding.encoding, scaling))
+    return encoding

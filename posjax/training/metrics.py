@@ -1,4 +1,4 @@
-"""Numbers of a run: JSON lines, and the services that get them too (TensorBoard, Weights & Biases)."""
+"""Numbers of a run: JSON lines, and the services that get them too (TensorBoard, Weights & Biases, trackio)."""
 
 import functools
 import json
@@ -101,7 +101,19 @@ class _TensorBoard:
         self._events.close()
 
 
-class _Wandb:
+class _Logged:
+    """A run of a service with wandb's methods."""
+
+    _run: Any
+
+    def write(self, step: int, scalars: dict[str, float]) -> None:
+        self._run.log(scalars, step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class _Wandb(_Logged):
     """A run of W&B named after the directory, in the project "posjax"; a run that is resumed goes on under its id.
 
     W&B drops steps that it has seen: lines that were logged before a kill stay. The config is read from the directory's
@@ -112,19 +124,30 @@ class _Wandb:
         import wandb
 
         directory.mkdir(parents=True, exist_ok=True)
-        known, described = directory / _WANDB_RUN, directory / RUN
+        known = directory / _WANDB_RUN
         before = known.read_text().strip() if resume_step is not None and known.exists() else None
         options = dict(id=before, resume="allow") if before else {}
-        config = json.loads(described.read_text())["config"] if described.exists() else None
-        where = dict(project="posjax", name=directory.name, dir=str(directory), config=config)
+        where = dict(project="posjax", name=directory.name, dir=str(directory), config=_config_of(directory))
         self._run = wandb.init(**where, mode=mode, **options)
         known.write_text(f"{self._run.id}\n")
 
-    def write(self, step: int, scalars: dict[str, float]) -> None:
-        self._run.log(scalars, step=step)
 
-    def close(self) -> None:
-        self._run.finish()
+class _Trackio(_Logged):
+    """A run of trackio named after the directory, in the project "posjax"; a run that is resumed goes on under its name.
+
+    Lines that were logged before a kill stay. Files lie where trackio keeps them (TRACKIO_DIR), not in the directory.
+    """
+
+    def __init__(self, directory: pathlib.Path, resume_step: int | None):
+        import trackio
+
+        resume = "never" if resume_step is None else "allow"
+        self._run = trackio.init("posjax", name=directory.name, config=_config_of(directory), resume=resume)
+
+
+def _config_of(directory: pathlib.Path) -> dict[str, Any] | None:
+    described = directory / RUN
+    return json.loads(described.read_text())["config"] if described.exists() else None
 
 
 class _Known(NamedTuple):
@@ -136,6 +159,7 @@ LOGGERS = {
     "tensorboard": _Known(_TensorBoard, "tensorboardX"),
     "wandb": _Known(_Wandb, "wandb"),
     "wandb_offline": _Known(functools.partial(_Wandb, mode="offline"), "wandb"),  # into the directory, for `wandb sync`
+    "trackio": _Known(_Trackio, "trackio"),
 }
 
 

@@ -6,11 +6,12 @@ import runpy
 import numpy as np
 import pytest
 
-from experiments import cli, train
+from experiments import train
 from experiments.studies import environment
 from posjax import data
 from posjax.attention import backends
 from posjax.data import sets
+from posjax.user_code import import_user_code
 
 CODE = '''
 """Rings and poems, and an attention, of one's own."""
@@ -77,7 +78,7 @@ def code(tmp_path):
 def test_a_run_on_data_and_by_attention_of_ones_own(config, sizes, metric, code, tmp_path, monkeypatch):
     """Runs `train --config.data.name=rings --config.model.implementation=mine --import=mine.py`."""
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
-    cli.import_user_code([str(code)])
+    import_user_code([str(code)])
     config = runpy.run_path(f"configs/{config}.py")["get_config"]()
     config.update_from_flattened_dict(SMALL | sizes)
     train.main(config.lock(), tmp_path / "run")
@@ -89,7 +90,7 @@ def test_a_run_on_data_and_by_attention_of_ones_own(config, sizes, metric, code,
 
 @pytest.mark.usefixtures("own_sources")
 def test_images_come_in_one_size_or_as_they_are(code):
-    cli.import_user_code([str(code)])
+    import_user_code([str(code)])
     images = data.load_images("rings", "test")
     assert (images.image.shape, images.image.dtype, images.num_classes) == ((24, 8, 8, 1), np.uint8, 2)
     assert images.digest == data.load_images("rings", "test").digest != data.load_images("rings", "train").digest
@@ -111,7 +112,7 @@ def test_images_come_in_one_size_or_as_they_are(code):
 
 @pytest.mark.usefixtures("own_sources")
 def test_text_is_a_stream_of_documents(code):
-    cli.import_user_code([str(code)])
+    import_user_code([str(code)])
     text = data.load_text("poems", "validation")
     first = b"validation: roses are red, " * 9
     assert text.tokens.tobytes() == first + b"violets are blue. " * 9
@@ -121,7 +122,7 @@ def test_text_is_a_stream_of_documents(code):
 
 @pytest.mark.usefixtures("own_sources", "unchecked_shapes")
 def test_mistakes_are_named(code):
-    cli.import_user_code([str(code)])
+    import_user_code([str(code)])
     with pytest.raises(
         ValueError, match=r"unknown data set 'rigns'; did you mean 'rings'\? posjax knows digits, .*rings, po"
     ):

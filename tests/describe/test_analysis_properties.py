@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from members import MEMBERS
 
-import experiments.check as command
 import posjax as pj
+from posjax import cli
 from posjax.describe.properties import PROPERTIES, check, check_one
 from posjax.describe.runs import Runs
 from posjax.describe.scorecard.card import scorecard
@@ -36,7 +36,7 @@ def test_parts_that_take_no_number_of_axes_alike_are_refused(capsys):
     for run in (check, scorecard):
         with pytest.raises(ValueError, match="no number of position axes suits all parts"):
             run(pj.parse(spec))
-    assert command.main([spec]) == 2
+    assert cli.main(["check", spec]) == 2
     told = capsys.readouterr()
     assert told.out == ""
     assert "laplacian(pos_enc_dim=6) takes 6; tree(depth=2, degree=3) takes 2" in told.err

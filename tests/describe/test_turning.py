@@ -6,8 +6,7 @@ import pytest
 from cases import CASES, LINE
 from exported import write_llama
 
-from experiments import explain
-from posjax import Dims, parse, sites
+from posjax import Dims, cli, parse, sites
 from posjax.attention.dense import shown
 from posjax.describe.explain.turning import RotaryModel, explain_turning, model_of, turning_of
 from posjax.encodings.views import Viewed
@@ -96,7 +95,7 @@ def test_every_encoding_of_a_pattern_is_told_with_its_layers():
     assert "rope() (layers 0 to 1, 3)" in text
     assert "none() (layers 2)" in text
     assert "Nothing in it turns pairs of channels" in text
-    with pytest.raises(ValueError, match="give --trained_length"):
+    with pytest.raises(ValueError, match="give --trained-length"):
         explain_turning(MODEL._replace(trained=None), ())
 
 
@@ -105,9 +104,9 @@ def test_the_command_reads_a_folder(tmp_path, capsys):
     write_llama(tmp_path)
     assert model_of(tmp_path) == RotaryModel("rope()", 2, 8, 2, 64)
     spec = "{own} + window(16), {own}"
-    assert explain.main([spec, f"--checkpoint={tmp_path}", "--lengths=256", "--scaling=yarn"]) == 0
+    assert cli.main(["explain", spec, f"--checkpoint={tmp_path}", "--lengths=256", "--scaling=yarn"]) == 0
     out = capsys.readouterr().out
     assert "rope() + window(size=16) (layers 0)" in out
     assert "rope(scaling=yarn(factor=1, original_length=64)) (layers 1)" in out
-    assert explain.main(["--lengths=256"]) == 2
-    assert "give an encoding, as in: explain rope" in capsys.readouterr().err
+    assert cli.main(["explain", "--lengths=256"]) == 2
+    assert "give an encoding, as in: posjax explain rope" in capsys.readouterr().err

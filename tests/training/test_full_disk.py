@@ -14,7 +14,8 @@ import jax
 import numpy as np
 import pytest
 
-from experiments.cli import EXIT_MISTAKE, message_of
+from experiments.cli import EXIT_MISTAKE
+from posjax.extras import message_of
 from posjax.files import replace_file
 from posjax.jsonl import append_jsonl, read_jsonl
 from posjax.training import checkpoints as module

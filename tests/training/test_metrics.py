@@ -1,6 +1,8 @@
 """metrics.jsonl stays strict JSON, and after a kill and a resume it is the file of an uninterrupted run."""
 
 import json
+import sqlite3
+import subprocess
 import sys
 
 import jax.numpy as jnp
@@ -172,6 +174,36 @@ def test_wandb_gets_the_same_numbers_and_a_resumed_run_goes_on_under_its_id(tmp_
     assert wandb[5] == where | {"mode": None}
 
 
+def test_trackio_gets_the_same_numbers_and_a_resumed_run_goes_on_under_its_name(tmp_path, wandb, monkeypatch):
+    trackio = type(sys)("trackio")
+    trackio.init = lambda project, **options: sys.modules["wandb"].init(project=project, **options)
+    monkeypatch.setitem(sys.modules, "trackio", trackio)
+    with MetricsWriter(tmp_path / "run", logger="trackio") as writer:
+        writer.write(4, {"loss": 0.5, "per_seed": [1, 2]})
+    where = {"project": "posjax", "name": "run", "config": None}
+    assert wandb == [where | {"resume": "never"}, (4, {"loss": 0.5, "per_seed/0": 1.0, "per_seed/1": 2.0}), "finished"]
+    (tmp_path / "run" / "run.json").write_text('{"config": {"steps": 5}}')
+    MetricsWriter(tmp_path / "run", resume_step=4, logger="trackio").close()
+    assert wandb[3] == where | {"resume": "allow", "config": {"steps": 5}}
+
+
+@pytest.mark.slow
+def test_the_real_trackio_keeps_what_it_is_given(tmp_path, monkeypatch):
+    pytest.importorskip("trackio")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
+    code = (
+        "from posjax.training.metrics import MetricsWriter\n"
+        "for step in (None, 1):\n"
+        f"    with MetricsWriter({str(tmp_path / 'run')!r}, resume_step=step, logger='trackio') as writer:\n"
+        "        writer.write(2 if step else 1, {'loss': [0.5, 0.25]})\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)  # trackio reads its environment when it is imported
+    (base,) = (tmp_path / "trackio").glob("posjax*.db")
+    rows = sqlite3.connect(base).execute("select run_name, step, metrics from metrics order by step").fetchall()
+    assert [row[:2] for row in rows] == [("run", 1), ("run", 2)]
+    assert all("loss/1" in str(metrics) for _, _, metrics in rows)
+
+
 @pytest.mark.slow
 def test_the_real_wandb_writes_offline(tmp_path):
     pytest.importorskip("wandb")
@@ -183,7 +215,8 @@ def test_the_real_wandb_writes_offline(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "package"), [("wandb", "wandb"), ("wandb_offline", "wandb"), ("tensorboard", "tensorboardX")]
+    ("name", "package"),
+    [("wandb", "wandb"), ("wandb_offline", "wandb"), ("trackio", "trackio"), ("tensorboard", "tensorboardX")],
 )
 def test_a_logger_that_is_not_installed_is_one_line_and_writes_nothing(tmp_path, monkeypatch, name, package):
     monkeypatch.setitem(sys.modules, package, None)

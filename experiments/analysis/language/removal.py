@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.analysis.language.subject import OWN
-from experiments.studies.readings import is_windowed
 from posjax.encoding import Encoding, Sum
 from posjax.encodings.masks import Window
 from posjax.encodings.rotary import PRope, Rope
+from posjax.models.replacing import is_windowed
 from posjax.spec import parse
 
 Change = Callable[[Encoding], Encoding | None]

@@ -110,7 +110,7 @@
     return [el("p", {}, `Within ${live.number(state.trained)} trained positions ${full} of ${count} pairs turn fully, ${partial} turn in part${never ? `, and ${never} never turn` : ""}. `,
       unseen ? el("strong", {}, `In a context of ${live.number(state.length)}, ${unseen} pairs meet angles that training did not show.`)
         : el("strong", {}, `In a context of ${live.number(state.length)} no pair meets an angle that training did not show.`)),
-    el("p", {}, "Spec: ", el("code", {}, specOf(state)), ". A decoder's own: ", el("code", {}, `python -m experiments.explain --checkpoint=FOLDER --lengths=${state.length}`))];
+    el("p", {}, "Spec: ", el("code", {}, specOf(state)), ". A decoder's own: ", el("code", {}, `posjax explain --checkpoint=FOLDER --lengths=${state.length}`))];
   }
 
   /** The numbers of each pair. @param {any} state */

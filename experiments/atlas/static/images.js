@@ -197,7 +197,7 @@
       const spec = encoding ? encoding.spec : KINDS[state.name].spec(state);
       words.replaceChildren(el("p", {}, encoding ? `${encoding.summary} Computed by posjax with parameters as initialised (random where they start at zero): the mean logit of a few words with themselves.` : KINDS[state.name].about),
         el("p", {}, ...live.card(state.name), "Spec: ", el("code", {}, spec),
-          ...(shown[2].refused ? [] : [", or rescaled ", el("code", {}, `fit_grid(height=${state.trained}, width=${state.trained}) >> ${spec}`)]), ". With all numbers: ", el("code", {}, `python -m experiments.explain "${spec}" --grid=${state.height}x${state.width}`)));
+          ...(shown[2].refused ? [] : [", or rescaled ", el("code", {}, `fit_grid(height=${state.trained}, width=${state.trained}) >> ${spec}`)]), ". With all numbers: ", el("code", {}, `posjax explain "${spec}" --grid=${state.height}x${state.width}`)));
       live.remember("images", state, START);
     };
     const rebuild = () => {

@@ -56,7 +56,7 @@
     const made = picture
       ? `${picture.summary} Computed by posjax: the mean logit of ${data("landscapes").words} random words with themselves, ${picture.grid ? `on a grid of ${picture.grid.join(" by ")} patches in raster order` : `${picture.size} tokens`}, head 1 of ${data("landscapes").heads}, parameters as initialised (random where they start at zero).`
       : KINDS[state.name].about;
-    return [el("p", {}, made), el("p", {}, ...live.card(state.name), "Spec: ", el("code", {}, spec), ". To explain it with all numbers: ", el("code", {}, `python -m experiments.explain "${spec}"`))];
+    return [el("p", {}, made), el("p", {}, ...live.card(state.name), "Spec: ", el("code", {}, spec), ". To explain it with all numbers: ", el("code", {}, `posjax explain "${spec}"`))];
   }
 
   /** @param {HTMLElement} root @param {URLSearchParams} query */

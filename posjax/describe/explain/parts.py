@@ -1,4 +1,4 @@
-"""The sections of `experiments.explain` about one part of a composition, one for each hook that it fills in."""
+"""The sections of `posjax explain` about one part of a composition, one for each hook that it fills in."""
 
 import functools
 from collections.abc import Callable, Iterable, Sequence

@@ -19,9 +19,11 @@ from posjax.describe.explain.text import digits, prose, spans, table, title
 from posjax.describe.worlds import evenly, placed_parts
 from posjax.encoding import Dims, Encoding, Params, Placed, Site, Sum
 from posjax.encodings.views import Viewed
+from posjax.models.replacing import scaled_ropes
 from posjax.pretrained.language.families import find_family
 from posjax.pretrained.language.loading import configuration
 from posjax.spec import layers_text, parse_layers
+from posjax.training.initial import of_own
 from posjax.training.runs import is_run, load_run
 
 _FULL = 2 * np.pi
@@ -91,6 +93,43 @@ def model_of(path: str | os.PathLike, ignore: Collection[str] = ()) -> RotaryMod
     return RotaryModel(text, model.depth, model.block.turning_channels, model.block.num_heads, trained)
 
 
+def explain_checkpoint(
+    path: str | os.PathLike,
+    *,
+    spec: str | None = None,
+    lengths: Sequence[int] = (),
+    trained_length: int | None = None,
+    scaling: str | None = None,
+    ignore: Collection[str] = (),
+) -> list[str]:
+    """Lines of at most 100 columns about the rotary encodings of a decoder, or about another encoding in their place.
+
+    Args:
+      path: a run, or a folder of transformers.
+      spec: encoding in place of its own, which is {own} in it.
+      lengths: tokens of sequences.
+      trained_length: tokens of a sequence in training; None: the checkpoint says it.
+      scaling: "linear", "ntk", "yarn" or "llama3" scales the ropes by the factor of each length.
+      ignore: keys of config.json to skip.
+
+    Raises:
+      FileNotFoundError: the path holds no run and no config.json.
+      ValueError: the model is no decoder, the trained length is not known, or the spec cannot be read.
+    """
+    model = model_of(path, ignore)
+    model = model._replace(trained=trained_length or model.trained)
+    if spec is not None:
+        model = model._replace(encoding=of_own(spec, model.encoding))
+
+    def at(text: str, length: int) -> str:
+        factor = max(1.0, length / model.trained)
+        return (
+            text if scaling is None else layers_text(scaled_ropes(parse_layers(text), scaling, factor, model.trained))
+        )
+
+    return explain_turning(model, lengths, at)
+
+
 def explain_turning(
     model: RotaryModel, lengths: Sequence[int], at: Callable[[str, int], str] = lambda spec, n: spec
 ) -> list[str]:
@@ -104,7 +143,7 @@ def explain_turning(
       ValueError: the trained length is not known, or the spec cannot be read.
     """
     if model.trained is None:
-        raise ValueError("the checkpoint does not say how long sequences in training were: give --trained_length")
+        raise ValueError("the checkpoint does not say how long sequences in training were: give --trained-length")
     lengths = sorted({model.trained, *lengths})
     pattern = {length: parse_layers(at(model.encoding, length)) for length in lengths}
     count = len(pattern[model.trained])

@@ -9,13 +9,13 @@ import pytest
 from study_records import of_metric, record
 
 import posjax as pj
-from experiments import explain
 from experiments.atlas import cards, charts, measured, site, which
 from experiments.atlas.__main__ import main as atlas
 from experiments.records import Records
 from experiments.report.overview import Results
 from experiments.report.statistics import mean_interval
 from experiments.report.studies import studies
+from posjax import cli
 from posjax.describe.scorecard.specs import every_name
 
 SET = r'atlas\.data\("\w+", (.*)\);\n'  # a file of data
@@ -89,7 +89,7 @@ def test_what_a_card_offers_to_copy_is_read_back(told):
 def test_scalings_are_explained_by_the_commands_of_their_cards(told, capsys):
     for card in told["cards"]:
         if card["kind"] == "frequency scaling":
-            explain.main(shlex.split(card["explain"])[3:])
+            cli.main(shlex.split(card["explain"])[1:])
             assert "error" not in capsys.readouterr().err, card["explain"]
 
 

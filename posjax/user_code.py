@@ -1,0 +1,81 @@
+"""Python files and modules of the user, imported so that they register encodings, backends and data sets."""
+
+import importlib
+import importlib.util
+import pathlib
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+from posjax import spec
+from posjax.attention import backends
+
+_BROKEN = (
+    ImportError,
+    SyntaxError,
+    NameError,
+    AttributeError,
+    TypeError,
+    OSError,
+)  # what a file of user code may raise
+
+
+def import_user_code(sources: Sequence[str]) -> None:
+    """Imports Python files (names that end in .py) and modules, each once; warns of a source that registers nothing.
+
+    Raises:
+      ValueError: a source is missing or cannot be imported.
+    """
+    for source in sources:
+        loaded, registered = set(sys.modules), _count_registered()
+        module = import_source(source)
+        if module.__name__ not in loaded and _count_registered() == registered:
+            print(f'--import={source} registers nothing: put @pj.register("name") above an encoding', file=sys.stderr)
+
+
+def import_source(source: str) -> ModuleType:
+    """Returns the module of a Python file, or the module of that name; what lies beside it can be imported too.
+
+    Raises:
+      ValueError: it is missing or cannot be imported.
+    """
+    try:
+        return _import_file(pathlib.Path(source)) if source.endswith(".py") else _import_module(source)
+    except _BROKEN as error:
+        raise ValueError(f"{source}: {type(error).__name__}: {error}") from error
+
+
+def _count_registered() -> int:
+    """Counts the registered encodings, patterns, backends and data sets."""
+    data = sys.modules.get("posjax.data.sets")  # a module that is not loaded has none
+    return sum(
+        map(len, (spec.registered_names(), spec.patterns(), backends.names(), data.registered() if data else ()))
+    )
+
+
+def _import_module(name: str) -> ModuleType:
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the working directory, as under `python -m`
+    return importlib.import_module(name)
+
+
+def _import_file(path: pathlib.Path) -> ModuleType:
+    """Returns the module of a file; imports it once."""
+    name = f"posjax_user_{path.resolve().as_posix().replace('/', '_').replace('.', '_')}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if not path.is_file():
+        raise ValueError(f"there is no file {str(path)!r}")
+    if (folder := str(path.resolve().parent)) not in sys.path:
+        sys.path.insert(0, folder)
+    source = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(source)
+    sys.modules[name] = module  # dataclasses look their module up while it is being imported
+    whole = False
+    try:
+        source.loader.exec_module(module)
+        whole = True
+    finally:
+        if not whole:
+            del sys.modules[name]
+    return module
