@@ -16,6 +16,7 @@ EXTRAS = {
     "wandb": ("wandb",),
     "trackio": ("trackio",),
     "tf": ("tensorflow",),
+    "tokamax": ("tokamax",),
 }
 _BROUGHT_BY = {module: extra for extra, modules in EXTRAS.items() for module in modules}
 

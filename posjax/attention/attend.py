@@ -59,9 +59,9 @@ def attend(
       q_order, k_order: replace array order in causality, for tokens that are shuffled or a part of a sequence: a query sees
         the keys whose order is at most its own.
       implementation: "dense" builds the logits, "blockwise" only tiles of them, "pallas" is a kernel for GPUs, "cudnn" and
-        "splash" are jax's own for GPUs and TPUs; or one of your own (`posjax.attention.register`). "auto" takes what `choose`
-        says for the platform, length and encoding. It considers one sequence: if a large batch of many heads fills the
-        memory, ask for "blockwise".
+        "splash" are jax's own for GPUs and TPUs, "tokamax" is a library's; or one of your own
+        (`posjax.attention.register`). "auto" takes what `choose` says for the platform, length and encoding. It considers
+        one sequence: if a large batch of many heads fills the memory, ask for "blockwise".
       scale: of the logits before the bias, a number or a traced scalar; 1/sqrt(D) by default.
       softcap: keeps the scaled products before the bias within -softcap ... softcap, by softcap tanh(logits / softcap);
         of our implementations, dense and blockwise have it.

@@ -18,7 +18,7 @@ import jax
 
 from posjax.attention.blockwise import blockwise
 from posjax.attention.dense import Operands, dense
-from posjax.attention.library import cudnn, cudnn_refusal, splash, splash_refusal
+from posjax.attention.library import cudnn, cudnn_refusal, splash, splash_refusal, tokamax, tokamax_refusal
 from posjax.encoding import HOOKS, WITHIN_ATTENTION, Array, Encoding, members
 from posjax.spec import nearest
 
@@ -153,5 +153,9 @@ BACKENDS = {
         "tpu",
         preferred=True,
         hooks=_MASKS_AND_SINKS,
+    ),
+    # Never chosen by "auto": it has run on CPUs only.
+    "tokamax": Backend(
+        tokamax, lambda asked: tokamax_refusal(asked.encoding, asked.operands), softcaps=True, hooks=_MASKS
     ),
 }

@@ -1,20 +1,24 @@
-"""Kernels of jax, for encodings that do not change logits once queries and keys are rotated; splash takes learned sinks.
+"""Kernels of others, for encodings that do not change logits once queries and keys are rotated; splash takes learned sinks.
 
 cuDNN's flash attention on GPUs, and jax's splash attention (arXiv 2205.14135 with sparse masks) on TPUs. Neither takes
 positions, so they support a window only if positions are known at tracing time and count one by one; cuDNN supports no
-documents either.
+documents either. The library tokamax (openxla/tokamax) takes any mask, as a matrix of all pairs.
 """
 
 import functools
+import importlib
+import importlib.util
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int32
 
-from posjax.attention.dense import Operands
+from posjax.attention.dense import Operands, visible
 from posjax.encoding import Array, Encoding, Needs, Site, members
+from posjax.extras import install_command
 from posjax.mask import Term, near
 
 _AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
@@ -86,6 +90,37 @@ def splash(encoding: Encoding, x: Operands, *, scale: float, interpret: bool = F
     # The kernel's output for a query that sees nothing is arbitrary.
     sees = _sees_any(*(jnp.asarray(site.segment) for site in (x.q_site, x.k_site)), x.q_order is not None)
     return jnp.where(sees[:, None, None], out, 0.0).astype(x.q.dtype)
+
+
+def tokamax_refusal(encoding: Encoding, x: Operands) -> str | None:
+    """Why tokamax cannot compute this attention; None if it can."""
+    if importlib.util.find_spec("tokamax") is None:
+        return f"it needs tokamax, for Python 3.12 and newer: {install_command('tokamax')}"
+    return None
+
+
+def tokamax(
+    encoding: Encoding, x: Operands, *, scale: float, softcap: float | None = None, implementation: str | None = None
+) -> Float[jax.Array, "T H E"]:
+    """Computes `dense` by `tokamax.dot_product_attention`, which chooses a kernel for the device.
+
+    Documents, padding, and all masks but one window of positions that are known to count one by one cost a matrix of T x S
+    booleans.
+
+    Args:
+      implementation: of tokamax, as "triton" or "xla"; None lets it choose.
+    """
+    told: dict[str, Any] = dict(scale=scale, logits_soft_cap=softcap, implementation=implementation)
+    operands = x.rotated_q, x.rotated_k, _like(x.rotated_k, x.v)
+    attention = importlib.import_module("tokamax").dot_product_attention
+    causal = x.q_order is not None
+    if all(map(_is_one_document, (x.q_site, x.k_site))) and _plain_refusal(encoding, x) is None:
+        size = _window(encoding)
+        window = None if size is None else (size - 1, 0 if causal else size - 1)
+        return attention(*operands, is_causal=causal, local_window_size=window, **told).astype(x.q.dtype)
+    seen = visible(encoding, x.q_site, x.k_site, x.q_order, x.k_order)
+    out = attention(*operands, mask=seen[None], **told)
+    return jnp.where(jnp.any(seen, axis=1)[:, None, None], out, 0.0).astype(x.q.dtype)
 
 
 @jax.custom_vjp

@@ -16,7 +16,7 @@ from posjax.attention import Asked, Backend, backends, register
 from posjax.attention.attend import transform
 from posjax.attention.choose import choose
 from posjax.attention.dense import Operands, dense, visible
-from posjax.attention.library import cudnn, cudnn_refusal, splash
+from posjax.attention.library import cudnn, cudnn_refusal, splash, tokamax, tokamax_refusal
 
 LENGTH, HEADS, KEY_HEADS, WIDTH = 20, 4, 2, 8
 slow = pytest.mark.slow
@@ -102,6 +102,22 @@ def test_splash_hides_later_keys_of_other_tokens():
 def test_cudnn_is_dense(spec, causal):
     """The call's arguments, as jax's XLA implementation of the same function takes them."""
     check(cudnn, spec, causal, pj.sites(LENGTH), implementation="xla")
+
+
+@pytest.mark.parametrize("site", [pj.sites(LENGTH), documents()], ids=["a document", "documents"])
+@pytest.mark.parametrize(("spec", "causal"), [("rope() + window(4)", True), ("window(3)", False), ("none", True)])
+def test_tokamax_is_dense(spec, causal, site):
+    """Grouped queries, documents and padding, as it computes them on a CPU."""
+    pytest.importorskip("tokamax", reason="tokamax is not installed: the extra tokamax brings it, from Python 3.12 on")
+    check(tokamax, spec, causal, site)
+
+
+def test_tokamax_is_missed_by_name(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert "pip install" in tokamax_refusal(pj.parse("none"), operands(pj.sites(LENGTH)))
+    assert "adds to logits" in backends.backend("tokamax").refusal(
+        Asked(pj.parse("alibi"), operands(pj.sites(LENGTH)), "gpu", "9.0")
+    )
 
 
 def tokens(length: int, dtype=jnp.bfloat16, width: int = 64):
