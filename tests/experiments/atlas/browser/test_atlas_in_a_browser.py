@@ -31,7 +31,7 @@ FIRST_PICTURE = 15.0  # seconds, on a busy machine: a page that never draws is w
 
 def too_wide(page):
     """The pixels by which a page scrolls sideways."""
-    return page.estimate_contrast("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -50,7 +50,7 @@ def test_every_page_on_desktop_and_phone_in_both_themes(watched, axe, tmp_path, 
     page.set_viewport_size(NARROW)
     assert too_wide(page) <= 0
     unnamed = "[...document.querySelectorAll('main canvas')].filter((each) => each.clientWidth && !each.ariaLabel)"
-    assert page.estimate_contrast(f"{unnamed}.length") == 0, "canvases without a text alternative"
+    assert page.evaluate(f"{unnamed}.length") == 0, "canvases without a text alternative"
 
 
 def test_the_menu_and_a_map_lead_on(watched):
@@ -71,17 +71,17 @@ def test_dark_and_light_by_the_button(watched, scheme):
     page = watched.open("errata")
     page.emulate_media(color_scheme=scheme)
     paper = "getComputedStyle(document.body).backgroundColor"
-    before = page.estimate_contrast(paper)
+    before = page.evaluate(paper)
     page.locator("#theme").click()
-    assert page.estimate_contrast(paper) != before
+    assert page.evaluate(paper) != before
     page.locator("#theme").click()
-    assert page.estimate_contrast(paper) == before
+    assert page.evaluate(paper) == before
 
 
 def test_legends_follow_the_theme_and_name_what_is_not_seen(watched):
     page = watched.open("images?name=lookhere")
     legend = page.locator(".legend")
-    before = legend.locator("canvas").estimate_contrast("(canvas) => canvas.toDataURL()")
+    before = legend.locator("canvas").evaluate("(canvas) => canvas.toDataURL()")
     page.locator("#theme").click()
     page.wait_for_function("(before) => document.querySelector('.legend canvas').toDataURL() !== before", arg=before)
     assert legend.get_by_text("not seen").bounding_box()["width"] > 20
@@ -92,16 +92,16 @@ def test_a_switch_shows_its_bug_by_mouse_keyboard_and_voice(watched):
     bug = page.locator("#axis-order")
     switch, picture = bug.get_by_role("switch"), bug.get_by_role("img").first  # its colours come after it
     picture.scroll_into_view_if_needed()
-    right = picture.estimate_contrast("(canvas) => canvas.toDataURL()")
+    right = picture.evaluate("(canvas) => canvas.toDataURL()")
     assert picture.get_attribute("aria-label").split(". ")[1].startswith("Right: ")
     switch.focus()
     page.keyboard.press("Space")
     assert switch.is_checked()
     assert ". With the bug: " in picture.get_attribute("aria-label")
     assert "With the bug: " in bug.locator("[aria-live]").inner_text()
-    assert picture.estimate_contrast("(canvas) => canvas.toDataURL()") != right
+    assert picture.evaluate("(canvas) => canvas.toDataURL()") != right
     switch.click()
-    assert picture.estimate_contrast("(canvas) => canvas.toDataURL()") == right
+    assert picture.evaluate("(canvas) => canvas.toDataURL()") == right
     page.locator("#switch-all").click()
     assert page.get_by_role("switch", checked=False).count() == 0
 
@@ -162,9 +162,9 @@ def test_a_grid_is_dragged_to_its_size_and_aspect(watched):
 def test_the_keyboard_reaches_the_page_past_the_menu(watched):
     page = watched.open("clocks")
     page.keyboard.press("Tab")
-    assert page.estimate_contrast("document.activeElement.className") == "skip"
+    assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
-    assert page.estimate_contrast("document.activeElement.id") == "main"
+    assert page.evaluate("document.activeElement.id") == "main"
     page.get_by_role("heading", name="Rotary clocks").wait_for()
 
 
@@ -174,12 +174,12 @@ def test_selects_keep_the_keyboard(watched):
     select.focus()
     page.keyboard.press("ArrowDown")
     assert "kind=p_rope" in page.url
-    assert select.estimate_contrast("(select) => select === document.activeElement")
+    assert select.evaluate("(select) => select === document.activeElement")
     page = watched.open("measured?view=length")
     table = page.locator("#table")
     first = table.input_value()
     table.focus()
-    table.select_option(index=1 - table.estimate_contrast("(select) => select.selectedIndex"))
+    table.select_option(index=1 - table.evaluate("(select) => select.selectedIndex"))
     page.wait_for_function("document.activeElement.id === 'table'")
     assert page.locator("#table").input_value() != first
 
@@ -207,10 +207,10 @@ def test_an_address_with_mistakes_shows_the_page(watched, address):
 
 def test_a_page_that_fails_says_so(watched):
     page = watched.open("map")
-    page.estimate_contrast(
+    page.evaluate(
         "atlas.page({name: 'failing', title: 'Failing', render: () => { throw new Error('no such thing'); }})"
     )
-    page.estimate_contrast("location.hash = '#/failing'")
+    page.evaluate("location.hash = '#/failing'")
     page.get_by_text("no such thing").wait_for()
     assert [each for each in watched.troubles if "no such thing" not in each] == []
     watched.troubles.clear()
