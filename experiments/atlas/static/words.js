@@ -13,5 +13,14 @@ const words = (() => {
     return document.importNode(new DOMParser().parseFromString(source, "application/xml").documentElement, true);
   }
 
-  return {rich, math};
+  /** A word without the end that its forms differ by: sinusoids, positional, biases. @param {string} word */
+  const stem = (word) => (word.length > 4 ? word.replace(/(?:ies|al|(?<=[sx])es|(?<!s)s)$/, "") : word);
+
+  /** Whether a text has every word that is searched for, or a form of it. @param {string} search @param {string} text */
+  function matches(search, text) {
+    const found = text.toLowerCase();
+    return search.toLowerCase().split(/\s+/).every((word) => found.includes(stem(word)));
+  }
+
+  return {rich, math, matches};
 })();
