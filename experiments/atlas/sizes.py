@@ -18,8 +18,8 @@ from experiments.report.units import title_of, unit_of
 def sizes(results: Results) -> list[dict[str, Any]]:
     """Returns the studies along an axis that have records, with their charts and the table of leads.
 
-    A chart is {"title", "rows": {row: [{"x", "text", "mean", "half"}]}}. The first one is the headline of the study; others are
-    leads, one for each length. "names" has the name of each place on the axis.
+    A chart is {"title", "rows": {row: [{"x", "text", "mean", "half"}]}}. The first one is the headline of the study; the
+    others are leads, one for each length. "names" has the name of each place on the axis.
     """
     return [
         _study(study.name, results.folders[study.name], study.config.axis)

@@ -250,7 +250,13 @@ IN_THE_ATLAS = {
     "slopes_by_the_head": "ALiBi's slopes of twelve heads as a power of the head",
     "slopes_of_each_rank": "ALiBi on each tensor-parallel rank",
 }
-FLAGS = {"rotate": ":rotate", "config": " config.json", "head_dim": "--head-dim", "inv_freq": "--inv-freq", "bias": "--bias"}
+FLAGS = {
+    "rotate": ":rotate",
+    "config": " config.json",
+    "head_dim": "--head-dim",
+    "inv_freq": "--inv-freq",
+    "bias": "--bias",
+}
 
 
 def test_the_atlas_names_the_audit_where_it_finds_the_bug():

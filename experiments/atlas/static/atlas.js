@@ -71,7 +71,7 @@ const atlas = (() => {
 
   /** Shows the page that the address names; the first one without a name. */
   function show() {
-    const address = decodeURIComponent(location.hash.replace(/^#\/?/, ""));
+    const address = location.hash.replace(/^#\/?/, "");
     const [, name = "", query = ""] = /^#\/([^?]*)(?:\?(.*))?$/.exec(location.hash) ?? [];
     const found = address === "" ? pages[0] : pages.find((each) => each.name === name) ?? missing(address.split("?")[0]);
     const main = /** @type {HTMLElement} */ (document.getElementById("main"));

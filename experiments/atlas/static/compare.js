@@ -45,7 +45,7 @@
     const same = others.filter((/** @type {any} */ [, apart]) => apart === 0).map((/** @type {any} */ [name]) => name);
     const near = others.filter((/** @type {any} */ [, apart]) => apart > 0).sort((/** @type {any} */ x, /** @type {any} */ y) => x[1] - y[1]).slice(0, 5);
     return el("div", {},
-      same.length ? el("p", {}, `The same as ${letter} on these ${about.pictures[at].grid ? "patches" : `${about.length} tokens, the trained length`}: ${same.join(", ")}. They part in longer texts, on packed rows, on other axes or in training.`) : null,
+      same.length ? el("p", {}, `The same as ${letter} on these ${about.pictures[at].grid ? "patches" : `${about.length} tokens, the trained length`}: ${same.join(", ")}. They part elsewhere: in longer texts, on packed rows, on other axes, in values or in training.`) : null,
       el("p", {}, `Nearest to ${letter}: ${near.map((/** @type {any} */ [name, apart]) => `${name} (${live.number(apart / 10)} %)`).join(", ")}.`));
   }
 

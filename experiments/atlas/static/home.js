@@ -54,7 +54,7 @@
     root.append(el("h1", {}, "Positional encodings"),
       el("p", {class: "summary"}, "Attention compares tokens by their content; by itself it does not know in which order they stand. A positional encoding tells it: it adds a code to each token, rotates queries and keys, or adds a bias to the logits. The choice decides how far a model looks, and what it does with longer texts and larger images than in training."),
       el("div", {class: "panels trio"}, ...SHOWN.map(picture)),
-      el("p", {class: "note"}, `Attention among ${TOKENS} equal words, each of which sees itself and the words before it; darker is more. Without an encoding all count the same; RoPE and ALiBi look nearby.`),
+      el("p", {class: "note"}, `Attention among ${TOKENS} equal words, each of which sees itself and the words before it; red is more. Without an encoding all count the same; RoPE and ALiBi look nearby.`),
       el("h2", {}, el("a", {href: href("which")}, "Which one?")),
       el("ul", {class: "questions"}, ...data("which").map((/** @type {any} */ each) => el("li", {}, el("a", {href: href("which", {for: each.title})}, each.question)))),
       el("h2", {}, "Find one"),

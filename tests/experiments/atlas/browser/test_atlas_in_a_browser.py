@@ -205,6 +205,78 @@ def test_an_address_with_mistakes_shows_the_page(watched, address):
     assert page.locator("main canvas").count() or "records" in BROKEN[address]
 
 
+@pytest.mark.parametrize("address", ["nonsense", "map/", "%"])
+def test_an_unknown_address_says_so(watched, address):
+    page = watched.open(address)
+    assert page.locator("main h1").inner_text() == f"There is no page {address}"
+    page.locator("main").get_by_role("link", name="Map").click()
+    page.get_by_role("heading", name="Map of positional encodings").wait_for()
+
+
+def test_the_first_page_leads_to_answers_and_finds_encodings(watched):
+    page = watched.open("")
+    assert page.locator("main h1").inner_text() == "Positional encodings"
+    page.locator("summary", has_text="What does ALiBi do").click()
+    assert page.get_by_role("link", name="Distance").last.is_visible()
+    page.get_by_role("searchbox").fill("sinusoids")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Map of positional encodings").wait_for()
+    assert page.locator(".cards code", has_text="sinusoidal").count()
+
+
+SEARCHES = {
+    "2306.15595": "interpolate",
+    "positional interpolation": "interpolate",
+    "sinusoids": "sinusoidal",
+    "linear bias": "alibi",
+    "Press 2021": "alibi",
+}
+
+
+@pytest.mark.parametrize("words", SEARCHES)
+def test_the_map_finds_numbers_and_plain_words(watched, words):
+    page = watched.open("map")
+    search = page.get_by_role("searchbox")
+    search.fill(words)
+    found = page.locator(".cards code").all_inner_texts()
+    assert SEARCHES[words] in found
+    assert len(found) < 20
+    search.fill("no such words")
+    assert page.locator(".cards li").count() == 0
+
+
+def test_the_menu_of_a_phone_opens_and_closes(watched):
+    page = watched.open("map")
+    page.set_viewport_size(PHONE)
+    assert page.locator("header").bounding_box()["height"] < 60
+    assert not page.locator("#menu").is_visible()
+    page.get_by_role("button", name="Pages").click()
+    page.locator("#menu").get_by_role("link", name="Distance").click()
+    page.get_by_role("heading", name="Against distance").wait_for()
+    assert not page.locator("#menu").is_visible()
+
+
+def test_distance_offers_every_encoding(watched, atlas):
+    page = watched.open("distance?shown=fire")
+    assert page.locator("main tbody th").all_inner_texts() == ["fire()"]
+    page.get_by_role("checkbox", name="window", exact=True).check()
+    row = page.locator("main tbody tr", has_text="window(size=32)").inner_text()
+    assert row.split("\t")[3] == "not seen"
+    offered = set(page.locator("fieldset label").all_inner_texts())
+    text = (atlas / "data" / "landscapes.js").read_text()
+    drawn = {each["name"] for each in json.loads(text[text.index("{") : text.rindex(")")])["pictures"]}
+    assert drawn <= offered
+
+
+def test_claims_are_folded_by_study_and_one_is_shown_when_asked_for(watched):
+    page = watched.open("measured")
+    assert page.evaluate("document.documentElement.scrollHeight") < 3000
+    assert page.locator(".claim:visible").count() == 0
+    claim = page.locator(".claim").first.get_attribute("id").removeprefix("claim-")
+    page = watched.open(f"measured?claim={claim}")
+    assert page.locator(f"#claim-{claim}").is_visible()
+
+
 def test_a_page_that_fails_says_so(watched):
     page = watched.open("map")
     page.evaluate(
@@ -250,7 +322,8 @@ def test_a_tap_reads_a_logit(watched):
     page = watched.open("landscape")
     picture = page.locator("main canvas").first
     box = picture.bounding_box()
-    place = {"clientX": box["x"] + 0.1 * box["width"], "clientY": box["y"] + 0.9 * box["height"]}
+    side = (box["width"] - 50) / 128  # of a cell, beside a margin of 44 pixels on the left, 6 on the right and 4 above
+    place = {"clientX": box["x"] + 44 + 12.5 * side, "clientY": box["y"] + 4 + 115.5 * side}
     picture.dispatch_event("pointerdown", place)
     page.get_by_text("Query at 115, key at 12, 103 apart").wait_for()
 
