@@ -32,7 +32,7 @@
       live.heat(context, width, height, colors, {rows, range: [0, 0.4], across: "key", down: "query"});
       return `Attention of ${TOKENS} equal words under ${name}. The last one gives itself ${live.number(rows[TOKENS - 1][TOKENS - 1] ?? 0)} and the first one ${live.number(rows[TOKENS - 1][0] ?? 0)}.`;
     }, {height: live.square(1, 1), most: 300});
-    return el("section", {}, el("h3", {}, el("a", {href: href("card", {name})}, name)), view.node);
+    return el("section", {}, el("h2", {}, el("a", {href: href("card", {name})}, name)), view.node);
   }
 
   /** Ways to code, documents and licence. @param {any} about */

@@ -82,7 +82,7 @@ const live = (() => {
       state[key] = input.checked;
       changed();
     }});
-    return el("div", {class: "check"}, input, el("label", {for: id}, label));
+    return el("div", {class: "check"}, input, el("label", {for: id}, ...words.breakable(label)));
   }
 
   /** Powers of two (or of `base`) from one exponent to another. @param {number} from @param {number} to @param {number} [base] */
@@ -198,7 +198,7 @@ const live = (() => {
     context.strokeRect(x - 0.5, y - 0.5, width + 1, height + 1);
   }
 
-  const FRAME = {left: 44, right: 6, top: 4, bottom: 40}; // pixels beside the cells of a heat map
+  const FRAME = {left: 50, right: 6, top: 4, bottom: 40}; // pixels beside the cells of a heat map
 
   /** The height of a canvas whose heat map of so many rows and columns has square cells. @param {number} rows @param {number} columns */
   const square = (rows, columns) => (/** @type {number} */ width) => ((width - FRAME.left - FRAME.right) * rows) / columns + FRAME.top + FRAME.bottom;
@@ -234,7 +234,7 @@ const live = (() => {
     }
     context.save();
     context.textAlign = "center";
-    context.translate(12, y + high / 2);
+    context.translate(11, y + high / 2);
     context.rotate(-Math.PI / 2);
     context.fillText(`← ${down}`, 0, 0);
     context.restore();

@@ -52,7 +52,7 @@
   function chip(card) {
     const family = look(card);
     return el("a", {class: "chip", href: href("card", {name: card.name}), style: `--family: ${family.color}`, title: `${card.name}: ${card.summary}`},
-      el("span", {class: "glyph", "aria-hidden": "true"}, family.glyph), el("span", {class: "name"}, ...card.name.split("_").flatMap((/** @type {string} */ part, /** @type {number} */ at) => (at ? ["_", el("wbr"), part] : [part]))));
+      el("span", {class: "glyph", "aria-hidden": "true"}, family.glyph), el("span", {class: "name"}, ...words.breakable(card.name)));
   }
 
   /** @param {any} card */

@@ -3,9 +3,11 @@
 
 /** Words that hold code or mathematics, as elements. */
 const words = (() => {
+  const {el} = atlas;
+
   /** Text with `code` in it. @param {string} text @returns {Array<Node|string>} */
   function rich(text) {
-    return text.split("`").map((part, index) => (index % 2 ? atlas.el("code", {}, part) : part));
+    return text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
   }
 
   /** MathML from our own data; parsed as XML, so that it becomes no HTML of the page. @param {string} source @returns {Element} */
@@ -22,5 +24,10 @@ const words = (() => {
     return search.toLowerCase().split(/\s+/).every((word) => found.includes(stem(word)));
   }
 
-  return {rich, math, matches};
+  /** A name that may break behind its underscores. @param {string} name @returns {Array<Node|string>} */
+  function breakable(name) {
+    return name.split("_").flatMap((part, at) => (at ? ["_", el("wbr"), part] : [part]));
+  }
+
+  return {rich, math, matches, breakable};
 })();

@@ -262,7 +262,7 @@ def test_distance_offers_every_encoding(watched, atlas):
     page.get_by_role("checkbox", name="window", exact=True).check()
     row = page.locator("main tbody tr", has_text="window(size=32)").inner_text()
     assert row.split("\t")[3] == "not seen"
-    offered = set(page.locator("fieldset label").all_inner_texts())
+    offered = set(page.locator("fieldset label").all_text_contents())
     text = (atlas / "data" / "landscapes.js").read_text()
     drawn = {each["name"] for each in json.loads(text[text.index("{") : text.rindex(")")])["pictures"]}
     assert drawn <= offered
@@ -322,8 +322,8 @@ def test_a_tap_reads_a_logit(watched):
     page = watched.open("landscape")
     picture = page.locator("main canvas").first
     box = picture.bounding_box()
-    side = (box["width"] - 50) / 128  # of a cell, beside a margin of 44 pixels on the left, 6 on the right and 4 above
-    place = {"clientX": box["x"] + 44 + 12.5 * side, "clientY": box["y"] + 4 + 115.5 * side}
+    side = (box["width"] - 56) / 128  # of a cell, beside a margin of 50 pixels on the left, 6 on the right and 4 above
+    place = {"clientX": box["x"] + 50 + 12.5 * side, "clientY": box["y"] + 4 + 115.5 * side}
     picture.dispatch_event("pointerdown", place)
     page.get_by_text("Query at 115, key at 12, 103 apart").wait_for()
 
