@@ -176,12 +176,12 @@ def test_selects_keep_the_keyboard(watched):
     assert "kind=p_rope" in page.url
     assert select.evaluate("(select) => select === document.activeElement")
     page = watched.open("measured?view=length")
-    table = page.locator("#table")
-    first = table.input_value()
-    table.focus()
-    table.select_option(index=1 - table.evaluate("(select) => select.selectedIndex"))
-    page.wait_for_function("document.activeElement.id === 'table'")
-    assert page.locator("#table").input_value() != first
+    study = page.locator("#study")
+    first = study.input_value()
+    study.focus()
+    study.select_option(index=1 - study.evaluate("(select) => select.selectedIndex"))
+    page.wait_for_function("document.activeElement.id === 'study'")
+    assert page.locator("#study").input_value() != first
 
 
 BROKEN = {
@@ -348,8 +348,8 @@ def test_three_questions_are_answered_by_a_few_clicks(watched):
     said.get_by_text("no pair meets an angle that training did not show").wait_for()
 
     menu.get_by_role("link", name="Which one?").click()  # which encoding for images of several sizes?
-    page.get_by_role("link", name="I have images of changing size").click()
-    page.locator("main a[aria-current=true]", has_text="I have images of changing size").wait_for()  # alone
+    page.get_by_role("link", name="Images of several sizes").click()
+    page.locator("main a[aria-current=true]", has_text="Images of several sizes").wait_for()  # alone
     answer = page.get_by_role("article")
     answer.get_by_text(" leads: ").wait_for()
     answer.locator('a[href^="#/record"]').first.click()
