@@ -313,6 +313,8 @@ def _as_data(name: str, row: Erratum) -> dict[str, Any]:
     fields = ("name", "group", "title", "switch", "spec", "about", "right", "wrong", "kind", "what", "across", "down")
     return {field: texts[field] for field in fields} | {
         "marked": texts.get("marked"),
+        "audit": texts.get("audit"),
+        "finds": texts.get("finds"),
         "first": texts.get("first", 0),
         "refusal": picture.refusal,
         "row": slug(row),

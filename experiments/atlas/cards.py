@@ -5,9 +5,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from experiments.atlas import models
 from experiments.atlas.formulas import LETTERS, apart, mathml
-from experiments.atlas.sources import DOCS, errata, goldens, names_in
+from experiments.atlas.sources import DOCS, PAPERS, errata, goldens, names_in, titles
 from experiments.atlas.which import record_of
 from experiments.report.families import MAPS, family_of
 from experiments.report.overview import Results, matrix, name_of
@@ -38,7 +37,7 @@ def cards(results: Results) -> dict[str, Any]:
     Raises:
       ValueError: a page of the documentation is missing.
     """
-    proofs, used, studied = goldens(DOCS), models.by_name(), _studied(results)
+    proofs, studied, papers = goldens(DOCS), _studied(results), titles(PAPERS)
     # By subject: the scaling, the map, or the encoding itself.
     scored = {re.match(r"(?:rope\(scaling=)?(\w+)", spec)[1]: card for spec, card in results.cards.items()}
     names = frozenset(registered_names())
@@ -48,9 +47,9 @@ def cards(results: Results) -> dict[str, Any]:
         name = card["name"]
         card |= {
             "formula": [[mathml(part) for part in apart(line)] for line in registered(name).formula],
+            "titles": [title for key, title in papers.items() if key in card["words"]],
             "golden": proofs[name]._asdict() if name in proofs else None,
             "errata": [row._asdict() for row, about in named if name in about],
-            "used": used.get(name, []),
             "measured": _measured(scored.get(name)),
             "studied": studied.get(name, []),
         }
@@ -61,7 +60,6 @@ def cards(results: Results) -> dict[str, Any]:
         "measures": {
             key: {"group": each.group, "title": each.title, "about": each.about} for key, each in MEASURES.items()
         },
-        "models": models.source(),
     }
 
 
@@ -71,7 +69,7 @@ def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
     is_map = issubclass(row.cls, PositionMap)
     alone = f"{row.name}()"  # is a spec if all arguments have defaults
     shortest = alone if row.cls is type(row.example) and str(row.example) == alone and not is_map else spec
-    return _shared(row.name, row.summary, row.citation, row.arxiv, row.family) | {
+    return _shared(row.name, row.cls, row.family) | {
         "kind": "position map" if is_map else "encoding",
         "spec": shortest,
         "family": MAPS if row.cls.family == MAPS else family_of(spec),  # whatever encoding follows a map
@@ -89,11 +87,9 @@ def _of_encoding(row: catalogue.Facts) -> dict[str, Any]:
 
 def _of_scaling(cls: type) -> dict[str, Any]:
     """The card of a frequency scaling, which stands in a rotary encoding and keeps its hooks."""
-    text = catalogue.documentation(cls)
     name = cls.spec_name
     spec = measured_spec(name, _LENGTH) or f"rope(scaling={name}())"
-    about = (catalogue.summary(text), catalogue.citation(text), catalogue.arxiv_number(text))
-    return _shared(name, *about, catalogue.defining_module(cls)) | {
+    return _shared(name, cls, catalogue.defining_module(cls)) | {
         "kind": "frequency scaling",
         "spec": spec,
         "family": family_of(spec),
@@ -109,14 +105,18 @@ def _of_scaling(cls: type) -> dict[str, Any]:
     }
 
 
-def _shared(name: str, summary: str, citation: str | None, arxiv: str | None, module: str) -> dict[str, Any]:
+def _shared(name: str, cls: type, module: str) -> dict[str, Any]:
+    """The class's name and sources; `words` is its docstring before the sections of arguments, for the search."""
+    text = catalogue.documentation(cls)
+    citation = catalogue.citation(text)
     year = _YEAR.search(citation or "")
     return {
         "name": name,
-        "summary": summary,
+        "summary": catalogue.summary(text),
+        "words": " ".join(" ".join(catalogue.paragraphs(text)).split()),
         "citation": citation,
         "year": int(year[0]) if year else None,
-        "arxiv": arxiv,
+        "arxiv": catalogue.arxiv_number(text),
         "module": f"posjax/encodings/{module}.py",
     }
 

@@ -68,8 +68,8 @@ def depth() -> alt.FacetChart:
         alt.Chart()
         .mark_rect()
         .encode(
-            x=alt.X("length:O", axis=alt.Axis(title=None, labelAngle=0, format="d")),
-            y=alt.Y("depth:O", axis=alt.Axis(title=None)),
+            x=alt.X("length:O", axis=alt.Axis(title="length", labelAngle=0, format="d")),
+            y=alt.Y("depth:O", axis=alt.Axis(title="depth")),
             color=alt.Color("share:Q", scale=alt.Scale(domain=[0, 100], scheme="viridis"), legend=None),
             tooltip=[*_tooltip()],
         )

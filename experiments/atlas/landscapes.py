@@ -36,6 +36,7 @@ MEASURES = ("U_coll", "U_coll_bf16", "R_shift", "X_range", "X_mass", "X_ent", "X
 _QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 _OTHER_KEYS = "other keys are seen"
 _SAME = 1e-3  # tolerance relative to the mean norm: rows of attention that count as equal
+_NOTHING = 1e-5  # share of the attention that moves by rounding errors
 _HIDDEN = -1e8  # lower logits belong to keys that a head does not see
 _UNSEEN = 255
 
@@ -207,6 +208,7 @@ def _row(name: str, layers: tuple[Landscape, ...], card: Any) -> dict[str, Any]:
     like = np.stack([each.here.like[0] for each in layers])
     seen = np.stack([each.here.seen for each in layers]) & np.isfinite(like) & (like > _HIDDEN)
     count = seen.sum(axis=0)
+    mean = np.where(seen, like, 0.0).sum(axis=0) / np.maximum(count, 1)
     measures = (card or {}).get("measures", {})
     return {
         "name": name,
@@ -215,7 +217,8 @@ def _row(name: str, layers: tuple[Landscape, ...], card: Any) -> dict[str, Any]:
         "summary": about,
         "grid": layers[0].grid,
         "layers": len(layers),
-        **as_bytes(np.where(seen, like, 0.0).sum(axis=0) / np.maximum(count, 1), count > 0),
+        **as_bytes(mean, count > 0),
+        "by_distance": by_distance(mean, count > 0, layers[0].grid),
         "shift": _worst(_change(each.far, each.here) for each in layers),
         "bf16": _worst(_change(each.rounded, each.far) for each in layers),
         "same": _worst(_same(each) for each in layers),
@@ -223,6 +226,17 @@ def _row(name: str, layers: tuple[Landscape, ...], card: Any) -> dict[str, Any]:
         "parameters": sum(each.parameters for each in layers),
         "measures": {each: measures[each] for each in MEASURES if each in measures},
     }
+
+
+def by_distance(
+    values: Float[np.ndarray, "T T"], seen: Bool[np.ndarray, "T T"], sizes: tuple[int, int] | None
+) -> list[float | None]:
+    """Returns logits by the distance 0, 1, ... of the key, None if it is not seen.
+
+    On a line of tokens the last one looks back; on a grid the first patch looks along its row.
+    """
+    at = (-1, slice(None, None, -1)) if sizes is None else (0, slice(sizes[1]))
+    return [float(value) if shown else None for value, shown in zip(values[at], seen[at], strict=True)]
 
 
 def as_bytes(values: Float[np.ndarray, "T S"], seen: Bool[np.ndarray, "T S"]) -> dict[str, Any]:
@@ -262,9 +276,10 @@ def _worst(values: Iterable[float | str | None]) -> float | str | None:
 def moved_attention(a: Float[np.ndarray, "H T T"], b: Float[np.ndarray, "H S S"]) -> int | None:
     """Returns the per mille of attention that goes to other keys, mean over heads and queries; None if the tokens differ.
 
-    The rest of a query's attention up to 1 counts as a key of its own.
+    The rest of a query's attention up to 1 counts as a key of its own. Rounded up, so that 0 is nothing but rounding errors.
     """
     if a.shape != b.shape:
         return None
     left = np.abs(a.sum(axis=-1) - b.sum(axis=-1))
-    return round(1000 * float((np.abs(a - b).sum(axis=-1) + left).mean() / 2))
+    moved = float((np.abs(a - b).sum(axis=-1) + left).mean() / 2)
+    return math.ceil(1000 * (moved - _NOTHING))

@@ -37,7 +37,8 @@ def measured(results: Results) -> dict[str, Any]:
 
 def _study(study: KnownStudy, results: Results) -> dict[str, Any]:
     records = results.folders.get(study.name)
-    about = {"folder": study.name, "asks": study.config.point, "command": study.command}
+    about = {"folder": study.name, "title": study.config.title, "asks": study.config.point, "command": study.command}
+    about["says"] = study.config.page.get("says", "")
     if records is None:
         return about | {"kinds": _KINDS.get(study.config.page.get("module"), [ONE]), "tables": {}}
     look = styles(records)
@@ -98,13 +99,13 @@ def _table(study: StudyRecords) -> dict[str, Any]:
 
 def _metric(study: StudyRecords, name: str, ats: Sequence[At]) -> dict[str, Any]:
     unit = unit_of(name)
-    points = {row: [_point(study.values(row, name, at), unit) for at in ats] for row in study.rows}
+    points = {row: [point(study.values(row, name, at), unit) for at in ats] for row in study.rows}
     kind = RESOLUTION if study.unit in _AXES else LENGTH if len(ats) > 1 else ONE
     best = {max: "higher", min: "lower"}.get(unit.best, "")
     return {"kind": kind, "at": list(ats), "suffix": unit.suffix, "best": best, "points": points}
 
 
-def _point(found: Mapping[int, float | None], unit: Unit) -> dict[str, Any] | None:
+def point(found: Mapping[int, float | None], unit: Unit) -> dict[str, Any] | None:
     """Returns the mean over seeds with its interval; None if it was not measured or a seed is not finite."""
     if not is_whole(found):
         return None

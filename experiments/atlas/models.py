@@ -55,11 +55,6 @@ class LayersOfModel(NamedTuple):
         return f"{len(self.layers)} of {self.depth} layers: {', '.join(texts)}"
 
 
-def source() -> str:
-    """Returns the library, with its version, whose defaults the configurations are."""
-    return json.loads(FILE.read_text())["source"]
-
-
 def layers_of_models() -> Iterator[LayersOfModel]:
     """Yields every encoding of every model, once for all its layers.
 
@@ -74,11 +69,10 @@ def layers_of_models() -> Iterator[LayersOfModel]:
             yield LayersOfModel(model["class"], model["after"], encoding, layers, len(encodings))
 
 
-def by_name() -> dict[str, list[dict[str, Any]]]:
-    """Returns the models that use each registered name."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for use in layers_of_models():
-        shown = {"model": use.model, "after": use.after, "spec": str(use.encoding), "layers": str(use)}
-        for name in use.names:
-            found.setdefault(name, []).append(shown)
-    return found
+def models() -> dict[str, Any]:
+    """Returns the source of the configurations, and the layers of each model, by encoding."""
+    layers = [
+        {"model": use.model, "after": use.after, "spec": str(use.encoding), "layers": str(use), "names": use.names}
+        for use in layers_of_models()
+    ]
+    return {"source": json.loads(FILE.read_text())["source"], "layers": layers}

@@ -9,13 +9,14 @@ import math
 import pathlib
 import re
 import shutil
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import vl_convert
 
-from experiments.atlas import breaks, cards, charts, images, landscapes, measured, which
-from experiments.atlas.sources import DOCS
+from experiments.atlas import breaks, cards, charts, images, landscapes, measured, models, sizes, which
+from experiments.atlas.sources import DOCS, tour
 from experiments.report.families import FAMILIES
 from experiments.report.html import to_html
 from experiments.report.overview import Results
@@ -24,9 +25,25 @@ from posjax.describe.scorecard.specs import every_name
 
 STATIC = pathlib.Path(__file__).with_name("static")
 SCRIPTS = (
-    *("words.js", "charts.js", "map.js", "card.js", "forms.js", "live.js", "kinds.js", "landscape.js", "distance.js"),
-    *("clocks.js", "scaling.js", "images.js", "compare.js", "measured.js", "which.js", "errata.js", "breaks.js"),
+    *("words.js", "charts.js", "live.js", "forms.js", "kinds.js", "home.js", "which.js", "map.js", "card.js"),
+    *("landscape.js", "distance.js", "clocks.js", "scaling.js", "images.js", "compare.js", "measured.js", "sizes.js"),
+    *("models.js", "errata.js", "breaks.js"),
 )  # pages, in the order of the menu; atlas.js comes before them, start.js after
+
+_REAL_MODELS = DOCS.parent / "results" / "real_models"
+# The pages of published models: {folder: title}.
+REAL_MODELS = {
+    folder: title
+    for title, folder in re.findall(
+        r"^- \[(.+)\]\((.+)/README\.md\)$", (_REAL_MODELS / "README.md").read_text(), re.MULTILINE
+    )
+}
+# Pages of the project that are part of the site, by their names there.
+DOCUMENTS = {
+    "vit_and_llm": DOCS / "vit_and_llm.md",
+    "audit": DOCS / "audit.md",
+    **{folder: _REAL_MODELS / folder / "README.md" for folder in REAL_MODELS},
+}
 
 
 def families() -> dict[str, Any]:
@@ -35,14 +52,23 @@ def families() -> dict[str, Any]:
     return shown | {cards.MAPS: {"about": "moves of positions, before an encoding", "color": GREY, "glyph": "↷"}}
 
 
+def home() -> dict[str, Any]:
+    """Returns the tour of a newcomer, the project's addresses, if it has any, and its licence."""
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]
+    return {"tour": tour(DOCS), "urls": project.get("urls", {}), "license": project["license"]}
+
+
 # Made from the records and the documentation.
 DATA: Mapping[str, Callable[[Results], Any]] = {
+    "home": lambda results: home(),
     "families": lambda results: families(),
     "cards": cards.cards,
     "charts": lambda results: charts.charts(),
     "images": lambda results: images.images(),
     "measured": measured.measured,
     "which": which.which,
+    "sizes": sizes.sizes,
+    "models": lambda results: models.models() | {"pages": REAL_MODELS},
     "breaks": lambda results: breaks.all_bugs(DOCS),
     "errata": lambda results: breaks.errata_rows(DOCS),
 }
@@ -76,23 +102,30 @@ def write_site(
         if path.name != "index.html":
             shutil.copyfile(path, out / path.name)
     (out / "vega.js").write_text(vl_convert.javascript_bundle())
-    _write_vit_and_llm(out)
+    for name, path in DOCUMENTS.items():
+        _write_document(path, out / f"{name}.html")
+    shutil.copyfile(DOCS.parent / "LICENSE", out / "LICENSE.txt")
     (out / "index.html").write_text(_page(made))
     return sorted(path for path in out.rglob("*") if path.is_file())
 
 
-def _write_vit_and_llm(out: pathlib.Path) -> None:
-    """Writes docs/vit_and_llm.md as a page of the site, with its pictures; links to other pages of the project are text."""
-    page = (DOCS / "vit_and_llm.md").read_text()
+def _write_document(source: pathlib.Path, path: pathlib.Path) -> None:
+    """Writes a Markdown page of the project into the site, with its pictures; links to pages that the site lacks are text."""
+    known = {document.resolve(): f"{name}.html" for name, document in DOCUMENTS.items()}
 
     def copied(match: re.Match) -> str:
-        name = "_".join(pathlib.PurePosixPath(match[2]).parts[-2:])
-        shutil.copyfile(DOCS / match[2], out / name)
+        picture = (source.parent / match[2]).resolve()
+        name = "_".join(picture.parts[-2:])
+        shutil.copyfile(picture, path.parent / name)
         return f"![{match[1]}]({name})"
 
-    page = re.sub(r"!\[([^]]*)\]\(([^)]+\.png)\)", copied, page)
-    page = re.sub(r"(?<!!)\[([^]]+)\]\([^)]+\.md\)", r"\1", page)
-    (out / "vit_and_llm.html").write_text(to_html(f"[Atlas](index.html)\n\n{page}"))
+    def linked(match: re.Match) -> str:
+        target = known.get((source.parent / match[2]).resolve())
+        return f"[{match[1]}]({target})" if target else match[1]
+
+    page = re.sub(r"!\[([^]]*)\]\(([^)]+\.png)\)", copied, source.read_text())
+    page = re.sub(r"(?<!!)\[([^]]+)\]\(([^)#]+\.md)(?:#[^)]*)?\)", linked, page)
+    path.write_text(to_html(f"[Atlas](index.html)\n\n{page}"))
 
 
 def number_of_parts(compare: Sequence[str] = ()) -> int:

@@ -3,7 +3,7 @@
 import html
 import pathlib
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Spellings in texts of names that are ordinary words, or several words.
 _SPELLED = {
@@ -22,6 +22,7 @@ _SPELLED = {
     "Swin v2": "swin_v2",
 }
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
+PAPERS = DOCS.parent / "posjax" / "describe" / "papers.bib"
 
 
 class Erratum(NamedTuple):
@@ -67,13 +68,39 @@ def goldens(docs: pathlib.Path) -> dict[str, Golden]:
     return found
 
 
-def _rows(path: pathlib.Path) -> list[tuple[str, list[str]]]:
-    """Returns (heading, cells) of each row of a page's tables, without the rows that name the columns."""
+def titles(papers: pathlib.Path) -> dict[str, str]:
+    """Returns {key: title} of a file of BibTeX, whose keys are arXiv numbers; without the file no title is known."""
+    text = papers.read_text() if papers.is_file() else ""
+    return dict(re.findall(r"^@\w+\{([^,\s]+),\s+title\s*=\s*\{+(.+?)\}+,$", text, re.MULTILINE))
+
+
+def tour(docs: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the questions of atlas.md, each with its steps: {"question", "steps"}; pages and choices stand between stars.
+
+    Raises:
+      ValueError: the folder has no atlas.md.
+    """
+    text = _text(docs / "atlas.md")
+    _, _, rest = text.partition("## Three questions of a newcomer\n")
+    found = re.split(r"^\*\*(.+)\*\*$", rest.partition("\n## ")[0], flags=re.MULTILINE)[1:]
+    steps = [re.findall(r"^\d+\. (.+(?:\n   .+)*)", each, re.MULTILINE) for each in found[1::2]]
+    return [
+        {"question": question, "steps": [re.sub(r"\s+", " ", step) for step in each]}
+        for question, each in zip(found[::2], steps, strict=True)
+    ]
+
+
+def _text(path: pathlib.Path) -> str:
     if not path.is_file():
         raise ValueError(f"{path} is missing: the atlas reads it from the repository's docs, so run it in a checkout")
+    return path.read_text()
+
+
+def _rows(path: pathlib.Path) -> list[tuple[str, list[str]]]:
+    """Returns (heading, cells) of each row of a page's tables, without the rows that name the columns."""
     rows: list[tuple[str, list[str]]] = []
     heading, before = "", False
-    for line in path.read_text().splitlines():
+    for line in _text(path).splitlines():
         if line.startswith("#"):
             heading = line.lstrip("# ")
         is_row = line.startswith("|")

@@ -120,6 +120,14 @@ def _fitted(trend: Trend) -> tuple[np.ndarray, np.ndarray]:
 
 def trends_markdown(found: Mapping[tuple[int, str], Trend], records: Records, axis: ConfigDict) -> str:
     """Returns the table of leads and slopes, and the table of parameters."""
+    head, lines = trends_table(found, axis)
+    lines = [[escape_markdown(row), *cells] for row, *cells in lines]
+    told = f"The lead is in nats per {records[0].unit}, over {axis.against}; slopes with 95 % intervals, words after Holm's"
+    return "\n\n".join([f"{told} correction.", grid(head, lines), *_worth_markdown(records, axis)])
+
+
+def trends_table(found: Mapping[tuple[int, str], Trend], axis: ConfigDict) -> tuple[list[str], list[list[str]]]:
+    """Returns the head and the lines of the table of leads and slopes."""
     names = {size: study for study, size in axis["values"].items()}
     sizes = sorted({size for trend in found.values() for size in trend.leads})
     head = ["row", "length", *(f"lead at {names[size]}" for size in sizes), "per tenfold size", "the lead", "verdict"]
@@ -128,9 +136,8 @@ def trends_markdown(found: Mapping[tuple[int, str], Trend], records: Records, ax
         known = {size: lead.estimate.interval().text(signed=True) for size, lead in trend.leads.items()}
         cells = [known.get(size, "-") for size in sizes]
         slope = trend.slope.estimate.interval().text(signed=True) if trend.slope else "-"
-        lines.append([escape_markdown(row), f"{at:,}", *cells, slope, _word(trend), _verdict(trend, names)])
-    told = f"The lead is in nats per {records[0].unit}, over {axis.against}; slopes with 95 % intervals, words after Holm's"
-    return "\n\n".join([f"{told} correction.", grid(head, lines), *_worth_markdown(records, axis)])
+        lines.append([row, f"{at:,}", *cells, slope, _word(trend), _verdict(trend, names)])
+    return head, lines
 
 
 def _verdict(trend: Trend, names: Mapping[float, str]) -> str:

@@ -1,5 +1,6 @@
 """The audit gives encodings their specs back, and names the published bug of a function that has one."""
 
+import functools
 import json
 import pathlib
 import re
@@ -12,6 +13,7 @@ from cases import HEADS, world
 from members import LINE, MEMBERS
 
 import posjax as pj
+from experiments.atlas.breaks import TEXTS
 from posjax import cli
 from posjax.audits.arrays import adapted
 from posjax.audits.probe import matrices, probe_positions
@@ -223,13 +225,46 @@ BUGS = {
 }  # fmt: skip
 
 
+@functools.cache
+def audited(bug):
+    return pj.audit(**BUGS[bug][0])
+
+
 @pytest.mark.parametrize("name", BUGS)
 def test_a_published_bug_is_named(name):
-    arguments, spec, words = BUGS[name]
-    found = pj.audit(**arguments)
+    _, spec, words = BUGS[name]
+    found = audited(name)
     assert found.spec == spec
     assert len(found.findings) in (1, 2)
     assert re.search(words, found.findings[0]), str(found)
+
+
+# Bugs of the atlas whose page names the audit: {name in breaks.toml: name here}.
+IN_THE_ATLAS = {
+    "every_call_starts_at_zero": "positions counted anew in each call",
+    "tables_by_size_alone": "a base that a cache kept",
+    "pairs_of_a_prefix": "lanes of proportional RoPE as in GPT-NeoX",
+    "rows_of_keys": "rows permuted as for another number of heads",
+    "positions_in_bfloat16": "positions in bfloat16",
+    "bias_in_bfloat16": "ALiBi in bfloat16",
+    "slopes_by_the_head": "ALiBi's slopes of twelve heads as a power of the head",
+    "slopes_of_each_rank": "ALiBi on each tensor-parallel rank",
+}
+FLAGS = {
+    "rotate": ":rotate",
+    "config": " config.json",
+    "head_dim": "--head-dim",
+    "inv_freq": "--inv-freq",
+    "bias": "--bias",
+}
+
+
+def test_the_atlas_names_the_audit_where_it_finds_the_bug():
+    assert {name for name, texts in TEXTS.items() if "audit" in texts} == IN_THE_ATLAS.keys()
+    for name, bug in IN_THE_ATLAS.items():
+        arguments, command = BUGS[bug][0], TEXTS[name]["audit"]
+        assert {argument for argument, flag in FLAGS.items() if flag in command} == arguments.keys()
+        assert TEXTS[name]["finds"] in audited(bug).findings[0]
 
 
 @pytest.mark.parametrize("arguments", [

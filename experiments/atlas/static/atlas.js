@@ -58,10 +58,22 @@ const atlas = (() => {
     return `#/${name}${given.size ? `?${given}` : ""}`;
   }
 
-  /** Shows the page that the address names, or the first one. */
+  /** The page of a title in the menu. @param {string} title */
+  const titled = (title) => pages.find((each) => each.title === title);
+
+  /** A page that says that an address is of none. @param {string} address @returns {Page} */
+  function missing(address) {
+    const render = (/** @type {HTMLElement} */ main) => main.append(el("h1", {}, `There is no page ${address}`),
+      el("p", {}, "The address may be misspelt, or of another version of the atlas. The pages are:"),
+      el("ul", {}, ...pages.filter((each) => !each.hidden).map((each) => el("li", {}, el("a", {href: href(each.name)}, each.title)))));
+    return {name: "", title: "No such page", render};
+  }
+
+  /** Shows the page that the address names; the first one without a name. */
   function show() {
-    const [, name = "", query = ""] = /^#\/([\w-]+)(?:\?(.*))?$/.exec(location.hash) ?? [];
-    const found = pages.find((each) => each.name === name) ?? pages[0];
+    const address = location.hash.replace(/^#\/?/, "");
+    const [, name = "", query = ""] = /^#\/([^?]*)(?:\?(.*))?$/.exec(location.hash) ?? [];
+    const found = address === "" ? pages[0] : pages.find((each) => each.name === name) ?? missing(address.split("?")[0]);
     const main = /** @type {HTMLElement} */ (document.getElementById("main"));
     main.replaceChildren();
     try {
@@ -81,6 +93,9 @@ const atlas = (() => {
   /** Draws the menu and the first page, and follows the address from then on. */
   function start() {
     const menu = /** @type {HTMLElement} */ (document.getElementById("menu"));
+    const button = /** @type {HTMLElement} */ (document.getElementById("pages"));
+    const open = (/** @type {boolean} */ to) => button.setAttribute("aria-expanded", String(to)); // the menu of a narrow page
+    button.addEventListener("click", () => open(button.getAttribute("aria-expanded") === "false"));
     menu.append(el("ul", {}, ...pages.filter((each) => !each.hidden).map((each) => el("li", {}, el("a", {href: href(each.name)}, each.title)))));
     document.getElementById("theme")?.addEventListener("click", () => {
       document.documentElement.style.colorScheme = charts.dark() ? "light" : "dark";
@@ -90,6 +105,7 @@ const atlas = (() => {
       document.getElementById("main")?.focus();
     });
     addEventListener("hashchange", () => {
+      open(false);
       const select = document.activeElement instanceof HTMLSelectElement ? document.activeElement.id : ""; // one that led here keeps the keyboard
       show();
       (document.getElementById(select) ?? document.getElementById("main"))?.focus({preventScroll: true});
@@ -98,5 +114,5 @@ const atlas = (() => {
     show();
   }
 
-  return {data, page, el, href, start};
+  return {data, page, titled, el, href, start};
 })();

@@ -5,7 +5,7 @@
 (() => {
   const {data, el} = atlas;
   /** @typedef {{low: number, high: number, levels: number, full: number, right: (number|null)[][], wrong: (number|null)[][]}} Cells */
-  /** @typedef {{name: string, group: string, title: string, switch: string, spec: string, about: string, right: string, wrong: string, kind: string, what: string, across: string, down: string, marked: [number, number]|null, first: number, refusal: string, row: string, code: string, difference: number|null, cells: Cells}} Bug */
+  /** @typedef {{name: string, group: string, title: string, switch: string, spec: string, about: string, right: string, wrong: string, kind: string, what: string, across: string, down: string, marked: [number, number]|null, first: number, refusal: string, row: string, audit: string|null, finds: string|null, code: string, difference: number|null, cells: Cells}} Bug */
 
   /** The numbers of one picture. @param {Cells} cells @param {boolean} on @returns {(number|null)[][]} */
   function values(cells, on) {
@@ -19,21 +19,12 @@
    */
   function drawCells(context, width, height, colors, bug, on) {
     const rows = values(bug.cells, on);
-    const side = Math.floor(Math.min((width - 22) / rows[0].length, (height - 22) / rows.length));
-    const [wide, high] = [side * rows[0].length, side * rows.length];
-    live.cells(context, rows, [20, 2, wide, high], [bug.cells.low, bug.cells.full], colors);
-    context.fillStyle = live.css(colors.faint);
-    context.textAlign = "center";
-    context.fillText(`${bug.across} →`, 20 + wide / 2, high + 18);
-    context.save();
-    context.translate(12, 2 + high / 2);
-    context.rotate(-Math.PI / 2);
-    context.fillText(`← ${bug.down}`, 0, 0);
-    context.restore();
+    const [x, y, wide] = live.heat(context, width, height, colors, {rows, range: [bug.cells.low, bug.cells.full], across: bug.across, down: bug.down, first: bug.first});
     if (!bug.marked) return;
+    const side = wide / rows[0].length;
     context.strokeStyle = live.css(colors.ink);
     context.lineWidth = 2;
-    context.strokeRect(20 + bug.marked[1] * side, 2 + bug.marked[0] * side, side, side);
+    context.strokeRect(x + bug.marked[1] * side, y + bug.marked[0] * side, side, side);
   }
 
   /** The lines of a bug: the right one, and with the bug on the wrong one, too. @param {Bug} bug @param {boolean} on */
@@ -55,8 +46,7 @@
   function shape(bug) {
     if (bug.kind === "lines") return {height: 230, most: 460};
     const [rows, columns] = [bug.cells.right.length, bug.cells.right[0].length];
-    const most = bug.kind === "matrix" ? 320 : 360;
-    return {height: Math.round(((most - 22) * rows) / columns) + 24, most};
+    return {height: live.square(rows, columns), most: bug.kind === "matrix" ? 320 : 360};
   }
 
   /** The colours of a picture; beyond the last one it stays. @param {Bug} bug */
@@ -72,6 +62,12 @@
   function size(bug) {
     if (bug.refusal) return el("p", {}, "posjax refuses: ", el("code", {}, bug.refusal));
     return el("p", {}, "Largest difference: ", el("strong", {}, live.number(bug.difference ?? NaN)), ` (${bug.what}), by posjax on `, el("code", {}, bug.spec), ".");
+  }
+
+  /** The command that finds the bug in somebody's code. @param {Bug} bug */
+  function audited({audit, finds}) {
+    if (!audit) return null;
+    return el("p", {}, el("a", {href: "audit.html"}, "The audit finds it"), ": ", el("code", {}, audit), ` says “${finds}”.`);
   }
 
   /**
@@ -102,7 +98,7 @@
     const node = el("article", {class: "bug", id: bug.name},
       el("h3", {}, bug.title), el("p", {}, bug.about),
       el("div", {class: "check switch"}, input, el("label", {for: id}, bug.switch)),
-      picture.node, below, said, size(bug),
+      picture.node, below, said, size(bug), audited(bug),
       el("details", {}, el("summary", {}, "Who has it, and the test"), el("p", {}, errata.link(bug.row, "Its row of the errata"), ": ", ...errata.linked(row.what)), errata.facts(row)),
       el("details", {}, el("summary", {}, "The bug in code"), el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": `Code: ${bug.title}`}, el("pre", {}, el("code", {}, bug.code)))));
     return {node, turn};
@@ -124,7 +120,7 @@
     const groups = [...new Set(breaks.map((bug) => bug.group))];
     const all = el("input", {type: "checkbox", role: "switch", id: "switch-all", change: () => made.forEach((each) => each.turn(all.checked))});
     root.append(el("h1", {}, "What breaks"),
-      el("p", {}, "Each switch turns on one bug that published code has, or had. posjax computes both pictures: the right one, and the one with the bug done to it in a few lines. One word stands at all places unless a text says otherwise, so that only positions make the picture."),
+      el("p", {}, "Each switch turns on one bug that published code has, or had. posjax computes both pictures: the right one, and the one with the bug done to it in a few lines. ", el("a", {href: "audit.html"}, "posjax audit"), " finds some of them in code of your own. One word stands at all places unless a text says otherwise, so that only positions make the picture."),
       el("ul", {class: "key"}, ...groups.map((group) => el("li", {}, el("a", {href: atlas.href("breaks", {group})}, group)))),
       el("div", {class: "check switch"}, all, el("label", {for: "switch-all"}, "All bugs at once")));
     for (const group of groups) {

@@ -127,10 +127,12 @@
 
   /** @param {any} card */
   function models(card) {
-    if (!card.used.length) return null;
-    const rows = card.used.map((/** @type {any} */ each) => [each.after, el("code", {}, each.spec), each.layers]);
+    const {source, layers} = data("models");
+    const used = layers.filter((/** @type {any} */ each) => each.names.includes(card.name));
+    if (!used.length) return null;
+    const rows = used.map((/** @type {any} */ each) => [each.after, el("code", {}, each.spec), each.layers]);
     const made = table(["made after", "encoding", "layers"], rows, "Models");
-    return section("Models that use it", el("p", {}, `As posjax.from_hf_layers reads the default configurations of ${data("cards").models}. Each class was made after the checkpoint named here, whose own configuration may differ.`),
+    return section("Models that use it", el("p", {}, `As posjax.from_hf_layers reads the default configurations of ${source}. Each class was made after the checkpoint named here, whose own configuration may differ.`),
       rows.length > MANY ? el("details", {}, el("summary", {}, `${rows.length} rows`), made) : made);
   }
 

@@ -39,22 +39,24 @@
       el("tbody", {}, ...[...own, ...scored].map(([title, text, x, y]) => el("tr", {}, el("th", {scope: "row"}, title, el("div", {class: "note"}, text)), el("td", {class: "number"}, x), el("td", {class: "number"}, y))))));
   }
 
-  /** The nearest others. @param {any} about @param {number} at */
-  function nearest(about, at) {
+  /** The encodings that are the same here, and the nearest others. @param {any} about @param {number} at @param {string} letter */
+  function neighbours(about, at, letter) {
     const others = about.pictures.map((/** @type {any} */ each, /** @type {number} */ i) => [each.name, about.apart[at][i]]).filter((/** @type {any} */ [, apart], /** @type {number} */ i) => i !== at && apart !== null);
-    return others.sort((/** @type {any} */ x, /** @type {any} */ y) => x[1] - y[1]).slice(0, 5);
+    const same = others.filter((/** @type {any} */ [, apart]) => apart === 0).map((/** @type {any} */ [name]) => name);
+    const near = others.filter((/** @type {any} */ [, apart]) => apart > 0).sort((/** @type {any} */ x, /** @type {any} */ y) => x[1] - y[1]).slice(0, 5);
+    return el("div", {},
+      same.length ? el("p", {}, `The same as ${letter} on these ${about.pictures[at].grid ? "patches" : `${about.length} tokens, the trained length`}: ${same.join(", ")}. They part elsewhere: in longer texts, on packed rows, on other axes, in values or in training.`) : null,
+      el("p", {}, `Nearest to ${letter}: ${near.map((/** @type {any} */ [name, apart]) => `${name} (${live.number(apart / 10)} %)`).join(", ")}.`));
   }
 
   /** @param {any} row */
   function picture(row) {
-    const bytes = Uint8Array.from(atob(row.cells), (letter) => letter.charCodeAt(0));
-    const value = (/** @type {number} */ b) => (b === 255 ? null : row.low + ((row.high - row.low) * b) / 254);
-    const rows = Array.from({length: row.size}, (_, i) => Array.from({length: row.size}, (_, j) => (!row.grid && j > i ? null : value(bytes[i * row.size + j]))));
+    const rows = live.decoded(row).map((values, i) => values.map((value, j) => (!row.grid && j > i ? null : value)));
     const range = live.extent(rows.flat());
     const view = live.canvas((context, width, height, colors) => {
-      live.cells(context, rows, [0, 0, width, height], range, colors);
+      live.heat(context, width, height, colors, {rows, range, ...live.axes(row)});
       return `Logits of ${row.name} between ${row.size} queries (rows) and keys (columns), one word everywhere, from ${live.number(range[0])} to ${live.number(range[1])}.`;
-    }, {aspect: 1, most: 380});
+    }, {height: live.square(1, 1), most: 380});
     return el("section", {}, el("h2", {}, row.name), view.node, live.legend(range, true), el("p", {class: "note"}, row.summary), el("p", {}, ...live.card(row.name), el("code", {}, row.spec)));
   }
 
@@ -62,9 +64,9 @@
   function verdict(about, i, j) {
     const apart = about.apart[i][j];
     if (apart === null) return el("p", {}, "One of them takes a line of tokens, the other a grid only: their attention cannot be laid over each other.");
-    const near = (/** @type {number} */ at) => nearest(about, at).map((/** @type {any} */ each) => `${each[0]} (${live.number(each[1] / 10)} %)`).join(", ");
-    return el("div", {}, el("p", {}, el("strong", {}, `${live.number(apart / 10)} % of the attention goes to other keys under B than under A`), " (random words and projections, seed 0, mean over heads and queries)."),
-      el("p", {}, `Nearest to A: ${near(i)}.`), el("p", {}, `Nearest to B: ${near(j)}.`));
+    const moved = apart ? `${live.number(apart / 10)} % of the attention goes to other keys under B than under A` : `Here B is the same as A: no attention goes to other keys`;
+    return el("div", {}, el("p", {}, el("strong", {}, moved), " (random words and projections, seed 0, mean over heads and queries)."),
+      neighbours(about, i, "A"), neighbours(about, j, "B"));
   }
 
   /** @param {HTMLElement} root @param {URLSearchParams} query */

@@ -3,9 +3,9 @@
 
 /** Biases and kernels against distance, on a logarithmic scale. */
 (() => {
-  const {el, href} = atlas;
+  const {data, el, href} = atlas;
   const {KINDS, DEFAULTS, control} = kinds;
-  const NAMES = Object.keys(KINDS).filter((name) => KINDS[name].byDistance && KINDS[name].unit === undefined);
+  const NAMES = Object.keys(KINDS).filter((name) => KINDS[name].unit === undefined);
   const START = {...DEFAULTS, trained: 1024, dim: 64, shown: "rope,alibi", longest: 65536, lowest: -12};
 
   /** Whole distances, evenly on a logarithmic scale. @param {number} longest */
@@ -14,21 +14,41 @@
     return [...new Set(all)];
   }
 
+  /** The encodings that posjax computes for a few tokens: all that have no closed form here. @returns {any[]} */
+  const pictures = () => data("landscapes").pictures.filter((/** @type {any} */ each) => !NAMES.includes(each.name));
+
+  /**
+   * The label of an encoding, and its logits by distance: null where a key is not seen, NaN where nothing is computed.
+   * @param {string} name @param {any} state @returns {{label: string, at: (d: number) => number|null, far: number}|null}
+   */
+  function curveOf(name, state) {
+    if (NAMES.includes(name)) {
+      const at = KINDS[name].make(state);
+      const query = Math.max(state.longest, 8 * state.trained) - 1; // it looks back over all distances
+      const head = KINDS[name].controls.includes("head") ? `, head ${Math.min(state.head, state.heads)} of ${state.heads}` : "";
+      return {label: KINDS[name].spec(state) + head, at: (d) => (d > query ? NaN : at(query, query - d)), far: state.longest};
+    }
+    const picture = pictures().find((each) => each.name === name);
+    return picture ? {label: picture.spec, at: (d) => (d < picture.by_distance.length ? picture.by_distance[d] : NaN), far: picture.by_distance.length - 1} : null;
+  }
+
   /** @param {any} state @returns {any[]} */
   function seriesOf(state) {
-    return state.shown.split(",").filter((/** @type {string} */ name) => NAMES.includes(name)).map((/** @type {string} */ name) => {
-      const at = KINDS[name].make(state);
-      const index = NAMES.indexOf(name);
-      return {label: KINDS[name].spec(state) + (KINDS[name].controls.includes("head") ? `, head ${Math.min(state.head, state.heads)} of ${state.heads}` : ""),
-        color: live.COLORS[index % live.COLORS.length], dash: live.DASHES[(index + Math.floor(index / live.COLORS.length)) % live.DASHES.length], at,
-        points: distances(state.longest).map((d) => [d, at(d, 0)])};
+    const all = [...NAMES, ...pictures().map((each) => each.name)];
+    return state.shown.split(",").flatMap((/** @type {string} */ name) => {
+      const curve = curveOf(name, state);
+      const index = all.indexOf(name);
+      return curve ? [{label: curve.label, at: curve.at, color: live.COLORS[index % live.COLORS.length], dash: live.DASHES[(index + Math.floor(index / live.COLORS.length)) % live.DASHES.length],
+        points: distances(Math.min(state.longest, curve.far)).map((d) => [d, curve.at(d) ?? NaN])}] : [];
     });
   }
 
   /** What a key weighs at some distances, beside one next to the query. @param {any} state @param {any[]} series */
   function table(state, series) {
     const at = [1, 16, state.trained, 2 * state.trained, 8 * state.trained];
-    const cells = (/** @type {any} */ each) => at.map((d) => el("td", {class: "number"}, `${live.number(each.at(d, 0))} (×${live.number(Math.exp(each.at(d, 0) - each.at(1, 0))).replace(/^0$/, "less than 1e-300")})`));
+    const times = (/** @type {number} */ x) => (Number.isFinite(x) ? ` (×${live.number(Math.exp(x)).replace(/^0$/, "less than 1e-300")})` : "");
+    const cell = (/** @type {any} */ each, /** @type {number|null} */ value) => (value === null ? "not seen" : Number.isNaN(value) ? "–" : `${live.number(value)}${times(value - (each.at(1) ?? NaN))}`);
+    const cells = (/** @type {any} */ each) => at.map((d) => el("td", {class: "number"}, cell(each, each.at(d))));
     return el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "Logits at some distances"}, el("table", {},
       el("caption", {}, "Logit at a distance, and in brackets how many times the attention of a key right beside the query"),
       el("thead", {}, el("tr", {}, el("th", {scope: "col"}, "encoding"), ...at.map((d) => el("th", {scope: "col"}, live.number(d))))),
@@ -55,24 +75,31 @@
       live.remember("distance", state, START);
     };
     const rebuild = () => {
-      const used = [...new Set(state.shown.split(",").flatMap((/** @type {string} */ name) => KINDS[name]?.controls ?? []))];
+      const used = [...new Set(state.shown.split(",").filter((/** @type {string} */ name) => NAMES.includes(name)).flatMap((/** @type {string} */ name) => KINDS[name].controls))];
       controls.replaceChildren(...["trained", ...used.filter((name) => name !== "trained")].map((name) => control(name, state, draw)),
         live.slider(state, "longest", {label: "longest distance", values: live.powers(6, 20)}, draw),
         live.slider(state, "lowest", {label: "lowest logit shown", values: [-100, -50, -25, -12, -6, -3]}, draw));
       draw();
     };
-    const boxes = NAMES.map((name) => {
+    const box = (/** @type {string} */ name) => {
       const own = {on: state.shown.split(",").includes(name)};
       return live.check(own, "on", name, () => {
         const others = state.shown.split(",").filter((/** @type {string} */ each) => each && each !== name);
         state.shown = (own.on ? [...others, name] : others).join(",");
         rebuild();
       });
-    });
+    };
+    const others = pictures().map((each) => each.name);
+    const asked = others.some((name) => state.shown.split(",").includes(name));
+    const {length, heads} = data("landscapes");
     root.append(el("h1", {}, "Against distance"),
       el("p", {}, "What an encoding adds to a logit, by how far apart key and query are. For rotations it is the mean logit of like content. ",
         "A logit that is lower by 1 has 0.37 times the attention. ", el("a", {href: href("landscape")}, "The same by query and key"), "."),
-      el("fieldset", {class: "controls"}, el("legend", {}, "Encodings"), ...boxes), view.node, key, controls, numbers);
+      el("fieldset", {class: "controls"}, el("legend", {}, "With sliders, at any distance"), ...NAMES.map(box)),
+      el("details", {open: asked}, el("summary", {}, `All ${others.length} others, as posjax computes them`),
+        el("p", {class: "note"}, `The last of ${length} tokens looks back, or the first patch of a grid along its row: head 1 of ${heads}, parameters as initialised (random where they start at zero).`),
+        el("fieldset", {class: "controls"}, el("legend", {}, "To a distance of a few tokens"), ...others.map(box))),
+      view.node, key, controls, numbers);
     rebuild();
   }
 

@@ -75,12 +75,8 @@
       const at = name === "trained" ? [s.row, s.column] : patchIn(s, height, width);
       const picture = encoding[name];
       if (picture.refused) return {title, height, width, at, refused: picture.refused};
-      const bytes = Uint8Array.from(atob(picture.cells), (letter) => letter.charCodeAt(0));
-      const query = at[0] * width + at[1];
-      return {title, height, width, at, rows: board(height, width, (r, c) => {
-        const byte = bytes[query * height * width + r * width + c];
-        return byte === 255 ? null : picture.low + ((picture.high - picture.low) * byte) / 254;
-      })};
+      const seen = live.decoded(picture)[at[0] * width + at[1]];
+      return {title, height, width, at, rows: board(height, width, (r, c) => seen[r * width + c])};
     });
   }
 
@@ -88,24 +84,24 @@
   function boardOf(panel, state, unit, range, chosen) {
     if (panel.refused) return el("section", {}, el("h2", {}, panel.title), el("p", {class: "note"}, panel.refused));
     const {height, width, at, rows} = panel;
+    /** @type {[number, number, number, number]} */ let box = [0, 0, 1, 1];
     const view = live.canvas((context, wide, high, colors) => {
-      const side = Math.min(wide / width, high / height);
-      live.cells(context, rows, [1, 1, side * width - 2, side * height - 2], range(), colors);
+      box = live.heat(context, wide, high, colors, {rows, range: range(), across: "column", down: "row", first: 1});
+      const side = box[2] / width;
       context.strokeStyle = live.css(colors.ink);
       context.lineWidth = 3;
-      context.strokeRect(at[1] * side + 2, at[0] * side + 2, side - 4, side - 4);
+      context.strokeRect(box[0] + at[1] * side + 1, box[1] + at[0] * side + 1, side - 2, side - 2);
       const near = rows[at[0]][(at[1] + 1) % width];
       return `${panel.title}: what the patch in row ${at[0] + 1}, column ${at[1] + 1} sees. Itself: ${live.number(rows[at[0]][at[1]])}; the patch to its right: ${near === null ? "not seen" : live.number(near)}; corners: ${[rows[0][0], rows[height - 1][width - 1]].map((x) => (x === null ? "not seen" : live.number(x))).join(" and ")} (${unit}).`;
-    }, {aspect: height / width, focus: true, most: 420});
+    }, {height: live.square(height, width), focus: true, most: 420});
     const choose = (/** @type {number} */ row, /** @type {number} */ column) => {
       const back = (/** @type {number} */ p, /** @type {number} */ n) => Math.min(state.trained - 1, Math.max(0, Math.floor(((p + 0.5) * state.trained) / n)));
       [state.row, state.column] = [back(row, height), back(column, width)];
       chosen(panel.title);
     };
     view.node.addEventListener("click", (/** @type {MouseEvent} */ event) => {
-      const box = view.node.getBoundingClientRect();
-      const side = Math.min(box.width / width, box.height / height);
-      choose(Math.min(height - 1, Math.floor((event.clientY - box.top) / side)), Math.min(width - 1, Math.floor((event.clientX - box.left) / side)));
+      const [row, column] = live.cellAt(event, box, height, width);
+      choose(row, column);
     });
     view.node.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
       const step = /** @type {Record<string, number[]>} */ ({ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]})[event.key];
@@ -141,7 +137,7 @@
       context.arc(wide, high, 6, 0, 2 * Math.PI);
       context.fill();
       return `The new grid, ${state.height} × ${state.width} patches, over the trained one, ${state.trained} × ${state.trained}.`;
-    }, {aspect: 1, most: 144});
+    }, {height: (width) => width, most: 144});
     const follow = (/** @type {PointerEvent} */ event) => {
       const box = view.node.getBoundingClientRect();
       const cells = (/** @type {number} */ pixels) => Math.min(MOST, Math.max(LEAST, Math.round((pixels / box.width) * MOST)));

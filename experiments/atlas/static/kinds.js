@@ -7,7 +7,7 @@
  */
 const kinds = (() => {
   const {powers, slider, choice, check} = live;
-  /** @typedef {{about: string, controls: string[], spec: (s: any) => string, make: (s: any) => (q: number, k: number) => number|null, byDistance?: boolean, unit?: string}} Kind */
+  /** @typedef {{about: string, controls: string[], spec: (s: any) => string, make: (s: any) => (q: number, k: number) => number|null, unit?: string}} Kind */
 
   const DEFAULTS = {
     base: 10000, dim: 64, scaling: "none", factor: 4, trained: 128, proportion: 0.75, heads: 8, head: 1, scaleBase: 512, gamma: 0.4,
@@ -91,10 +91,10 @@ const kinds = (() => {
     return once((d) => forms.rotaryLogit(q, k, frequency, d, factor));
   }
 
-  /** rope seen through a position map. @param {string} name @param {string} about @param {string[]} controls @param {(s: any) => any} of @param {(s: any) => string} text @param {boolean} [byDistance] */
-  function view(name, about, controls, of, text, byDistance = false) {
+  /** rope seen through a position map. @param {string} name @param {string} about @param {string[]} controls @param {(s: any) => any} of @param {(s: any) => string} text */
+  function view(name, about, controls, of, text) {
     return {
-      about, byDistance, controls: [...controls, "base", "dim"],
+      about, controls: [...controls, "base", "dim"],
       spec: (/** @type {any} */ s) => `${text(s)} >> ${ropeText(s)}`,
       make: (/** @type {any} */ s) => {
         const at = rotary({...s, scaling: "none"});
@@ -120,7 +120,7 @@ const kinds = (() => {
   /** @type {Record<string, Kind>} */
   const KINDS = {
     rope: {
-      about: `RoPE turns pairs of channels by angles that grow with the position. ${LIKE}`, byDistance: true,
+      about: `RoPE turns pairs of channels by angles that grow with the position. ${LIKE}`,
       controls: ["base", "dim", "content", "draw", "scaling", "factor", "trained"],
       spec: (s) => ropeText(s, scalingText(s)),
       make: (s) => {
@@ -129,7 +129,7 @@ const kinds = (() => {
       },
     },
     p_rope: {
-      about: `p-RoPE stops the slowest pairs of channels. ${LIKE}`, byDistance: true, controls: ["proportion", "base", "dim", "content", "draw"],
+      about: `p-RoPE stops the slowest pairs of channels. ${LIKE}`, controls: ["proportion", "base", "dim", "content", "draw"],
       spec: (s) => `p_rope(base=${s.base}, proportion=${s.proportion})`,
       make: (s) => {
         const at = rotary({...s, scaling: "none"}, {proportion: s.proportion});
@@ -137,7 +137,7 @@ const kinds = (() => {
       },
     },
     hope: {
-      about: `HoPE stops the pairs that do not turn once within the trained length. ${LIKE}`, byDistance: true, controls: ["trained", "base", "dim", "content", "draw"],
+      about: `HoPE stops the pairs that do not turn once within the trained length. ${LIKE}`, controls: ["trained", "base", "dim", "content", "draw"],
       spec: (s) => `hope(original_length=${s.trained}, base=${s.base})`,
       make: (s) => {
         const at = rotary({...s, scaling: "none"}, {trained: s.trained});
@@ -145,7 +145,7 @@ const kinds = (() => {
       },
     },
     xpos: {
-      about: `xPos is RoPE whose pairs of channels also fade with the distance. It is made for causal models. ${LIKE}`, byDistance: true,
+      about: `xPos is RoPE whose pairs of channels also fade with the distance. It is made for causal models. ${LIKE}`,
       controls: ["scaleBase", "gamma", "base", "dim"],
       spec: (s) => `xpos(base=${s.base}, scale_base=${s.scaleBase}, gamma=${s.gamma})`,
       make: (s) => {
@@ -154,7 +154,7 @@ const kinds = (() => {
       },
     },
     alibi: {
-      about: "ALiBi subtracts a slope times the distance from the logit. Each head has its own slope.", byDistance: true, controls: ["heads", "head"],
+      about: "ALiBi subtracts a slope times the distance from the logit. Each head has its own slope.", controls: ["heads", "head"],
       spec: () => "alibi()",
       make: (s) => {
         const slope = forms.alibiSlopes(s.heads)[headOf(s)];
@@ -162,12 +162,12 @@ const kinds = (() => {
       },
     },
     kerple: {
-      about: "KERPLE adds a kernel of the distance, with a learned p and a learned a for each head.", byDistance: true, controls: ["kernel", "p", "a"],
+      about: "KERPLE adds a kernel of the distance, with a learned p and a learned a for each head.", controls: ["kernel", "p", "a"],
       spec: (s) => `kerple(kind='${s.kernel}')`,
       make: (s) => (q, k) => forms.kerple(s.kernel, s.kernel === "power" ? Math.min(s.p, 1.99) : s.p, s.a, Math.abs(q - k)),
     },
     sandwich: {
-      about: "Sandwich adds the inner product of two sinusoidal codes of 128 channels, less of it in later heads.", byDistance: true,
+      about: "Sandwich adds the inner product of two sinusoidal codes of 128 channels, less of it in later heads.",
       controls: ["heads", "head", "base"], spec: (s) => `sandwich(base=${s.base})`,
       make: (s) => {
         const at = once((d) => forms.sandwich(headOf(s), s.heads, 128, s.base, d));
@@ -176,7 +176,7 @@ const kinds = (() => {
     },
     sinusoidal: {
       about: "Shown is the inner product of two sinusoidal codes, which tokens carry into the first layer. Learned projections stand between it and a logit.",
-      byDistance: true, unit: "inner product", controls: ["dim", "base"], spec: (s) => `sinusoidal(base=${s.base})`,
+      unit: "inner product", controls: ["dim", "base"], spec: (s) => `sinusoidal(base=${s.base})`,
       make: (s) => {
         const at = once((d) => forms.sinusoidalProduct(s.base, s.dim, d));
         return (q, k) => at(Math.abs(q - k));
@@ -192,11 +192,11 @@ const kinds = (() => {
       },
     },
     interpolate: view("interpolate", "Position interpolation divides all positions by a factor.", ["factor"], (s) => ({factor: s.factor}),
-      (s) => `interpolate(factor=${s.factor})`, true),
+      (s) => `interpolate(factor=${s.factor})`),
     self_extend: view("self_extend", "Self-Extend sees keys beyond the window in groups, so that they seem nearer.", ["size", "group"],
       (s) => ({window: s.size, group: s.group}), (s) => `self_extend(group=${s.group}, window=${s.size})`),
     rerope: view("rerope", "ReRoPE sees all keys beyond the window at nearly one distance.", ["size", "step"],
-      (s) => ({window: s.size, step: s.step}), (s) => `rerope(window=${s.size}, step=${s.step})`, true),
+      (s) => ({window: s.size, step: s.step}), (s) => `rerope(window=${s.size}, step=${s.step})`),
     dual_chunk: view("dual_chunk", "Dual chunk attention counts positions within chunks, and moves queries behind the keys of earlier chunks.", ["chunk", "local"],
       (s) => ({chunk: s.chunk, local: s.local}), (s) => `dual_chunk(chunk=${s.chunk}, local=${s.local})`),
     streaming: view("streaming", "StreamingLLM sees the first tokens and the last ones, as if no gap lay between.", ["sinks", "size"],

@@ -7,17 +7,10 @@
   const {KINDS, DEFAULTS, control} = kinds;
   const START = {...DEFAULTS, name: "rope", length: 128, causal: true, query: 96, key: 32};
 
-  /** A picture of posjax's as rows; 255 is a key that is not seen. @param {any} picture @returns {(number|null)[][]} */
-  function decoded({size, low, high, cells}) {
-    const bytes = Uint8Array.from(atob(cells), (letter) => letter.charCodeAt(0));
-    const value = (/** @type {number} */ b) => (b === 255 ? null : low + ((high - low) * b) / 254);
-    return Array.from({length: size}, (_, i) => Array.from({length: size}, (_, j) => value(bytes[i * size + j])));
-  }
-
   /** @param {any} state @param {any} picture */
   function rowsOf(state, picture) {
     const hide = (/** @type {number} */ i, /** @type {number} */ j) => state.causal && j > i;
-    if (picture) return decoded(picture).map((row, i) => row.map((x, j) => (hide(i, j) && !picture.grid ? null : x)));
+    if (picture) return live.decoded(picture).map((row, i) => row.map((x, j) => (hide(i, j) && !picture.grid ? null : x)));
     const at = KINDS[state.name].make(state);
     return Array.from({length: state.length}, (_, i) => Array.from({length: state.length}, (_, j) => (hide(i, j) ? null : at(i, j))));
   }
@@ -68,17 +61,19 @@
     const read = el("p", {"aria-live": "polite"});
     /** @type {any} */ let picture = null;
     /** @type {(number|null)[][]} */ let rows = [];
+    /** @type {[number, number, number, number]} */ let box = [0, 0, 1, 1];
     const view = live.canvas((context, width, height, colors) => {
       const range = live.extent(rows.flat());
-      live.cells(context, rows, [0, 0, width, height], range, colors);
-      const [x, y] = [(state.key + 0.5) * width / rows.length, (state.query + 0.5) * height / rows.length];
+      box = live.heat(context, width, height, colors, {rows, range, ...live.axes(picture ?? {})});
+      const [left, top, wide, high] = box;
+      const [x, y] = [left + (state.key + 0.5) * wide / rows.length, top + (state.query + 0.5) * high / rows.length];
       context.strokeStyle = live.css(colors.ink);
       context.setLineDash([3, 3]);
-      context.strokeRect(x, -1, 0, height + 2);
-      context.strokeRect(-1, y, width + 2, 0);
+      context.strokeRect(x, top, 0, high);
+      context.strokeRect(left, y, wide, 0);
       context.setLineDash([]);
       return `Logits of ${rows.length} queries (rows, downwards) and keys (columns, to the right), from ${live.number(range[0])} to ${live.number(range[1])}. ${reading(state, picture, rows)}`;
-    }, {aspect: 1, most: 620});
+    }, {height: live.square(1, 1), most: 620});
     const draw = () => {
       picture = pictureOf(state);
       rows = rowsOf(state, picture);
@@ -94,9 +89,7 @@
       draw();
     };
     const point = (/** @type {PointerEvent} */ event) => {
-      const box = view.node.getBoundingClientRect();
-      const at = (/** @type {number} */ part) => Math.min(Math.max(Math.floor(part * rows.length), 0), rows.length - 1);
-      [state.key, state.query] = [at((event.clientX - box.left) / box.width), at((event.clientY - box.top) / box.height)];
+      [state.query, state.key] = live.cellAt(event, box, rows.length, rows.length);
       read.textContent = reading(state, picture, rows);
       view.redraw();
     };

@@ -82,7 +82,7 @@ const live = (() => {
       state[key] = input.checked;
       changed();
     }});
-    return el("div", {class: "check"}, input, el("label", {for: id}, label));
+    return el("div", {class: "check"}, input, el("label", {for: id}, ...words.breakable(label)));
   }
 
   /** Powers of two (or of `base`) from one exponent to another. @param {number} from @param {number} to @param {number} [base] */
@@ -116,14 +116,14 @@ const live = (() => {
   /**
    * A canvas that is drawn anew as it changes its size and as the theme changes, and that says what it shows.
    * @param {(context: CanvasRenderingContext2D, width: number, height: number, colors: ReturnType<typeof theme>) => string} draw returns the text alternative
-   * @param {{height?: number, aspect?: number, focus?: boolean, most?: number}} [of] aspect: height over width, instead of a height; focus: takes the keyboard; most: pixels of its width
+   * @param {{height?: number | ((width: number) => number), focus?: boolean, most?: number}} [of] focus: takes the keyboard; most: pixels of its width
    */
-  function canvas(draw, {height = 320, aspect, focus = false, most = 1200} = {}) {
+  function canvas(draw, {height = 320, focus = false, most = 1200} = {}) {
     const node = el("canvas", {role: "img", class: "live", style: `max-width: ${most}px`, tabindex: focus ? 0 : null});
     const redraw = () => {
       const width = Math.round(node.clientWidth);
       if (!node.isConnected || !width) return;
-      const high = aspect ? Math.round(width * aspect) : height;
+      const high = Math.round(typeof height === "function" ? height(width) : height);
       const ratio = devicePixelRatio || 1;
       if (node.width !== Math.round(width * ratio) || node.height !== Math.round(high * ratio)) {
         [node.width, node.height] = [Math.round(width * ratio), Math.round(high * ratio)];
@@ -196,6 +196,68 @@ const live = (() => {
     context.strokeStyle = css(colors.line);
     context.lineWidth = 1;
     context.strokeRect(x - 0.5, y - 0.5, width + 1, height + 1);
+  }
+
+  const FRAME = {left: 50, right: 6, top: 4, bottom: 40}; // pixels beside the cells of a heat map
+
+  /** The height of a canvas whose heat map of so many rows and columns has square cells. @param {number} rows @param {number} columns */
+  const square = (rows, columns) => (/** @type {number} */ width) => ((width - FRAME.left - FRAME.right) * rows) / columns + FRAME.top + FRAME.bottom;
+
+  /**
+   * A heat map: a matrix with ticks and names on its axes. Gives the box of its cells: x, y, width, height.
+   * @param {CanvasRenderingContext2D} context @param {number} width @param {number} height @param {ReturnType<typeof theme>} colors
+   * @param {{rows: (number|null)[][], range: [number, number], across: string, down: string, first?: number, every?: number}} map
+   *   first: the number of the first row and column; every: ticks stand at its multiples
+   * @returns {[number, number, number, number]}
+   */
+  function heat(context, width, height, colors, {rows, range, across, down, first = 0, every = 1}) {
+    const side = Math.min((width - FRAME.left - FRAME.right) / rows[0].length, (height - FRAME.top - FRAME.bottom) / rows.length);
+    const [x, y, wide, high] = [FRAME.left, FRAME.top, side * rows[0].length, side * rows.length];
+    cells(context, rows, [x, y, wide, high], range, colors);
+    const at = (/** @type {number} */ count, /** @type {number} */ pixels) => {
+      const step = Math.max(1, ...ticks({label: "", low: 0, high: count / every}, pixels / 40).slice(1, 2));
+      return Array.from({length: count}, (_, i) => first + i).filter((place) => place % (step * every) === 0);
+    };
+    context.fillStyle = context.strokeStyle = css(colors.faint);
+    context.textAlign = "center";
+    for (const t of at(rows[0].length, wide)) {
+      const middle = x + (t - first + 0.5) * side;
+      context.fillRect(middle, y + high, 1, 4);
+      context.fillText(tick(t), middle, y + high + 17);
+    }
+    context.fillText(`${across} →`, x + wide / 2, y + high + 34);
+    context.textAlign = "right";
+    for (const t of at(rows.length, high)) {
+      const middle = y + (t - first + 0.5) * side;
+      context.fillRect(x - 4, middle, 4, 1);
+      context.fillText(tick(t), x - 7, middle + 4);
+    }
+    context.save();
+    context.textAlign = "center";
+    context.translate(11, y + high / 2);
+    context.rotate(-Math.PI / 2);
+    context.fillText(`← ${down}`, 0, 0);
+    context.restore();
+    return [x, y, wide, high];
+  }
+
+  /** The cell under a pointer, [row, column]. @param {MouseEvent} event @param {[number, number, number, number]} box of the heat map @param {number} rows @param {number} columns */
+  function cellAt(event, [x, y, wide, high], rows, columns) {
+    const {left, top} = /** @type {Element} */ (event.currentTarget).getBoundingClientRect();
+    const at = (/** @type {number} */ share, /** @type {number} */ count) => Math.min(Math.max(Math.floor(share * count), 0), count - 1);
+    return [at((event.clientY - top - y) / high, rows), at((event.clientX - left - x) / wide, columns)];
+  }
+
+  /** A picture of posjax's as rows; 255 is a key that is not seen. @param {any} picture @returns {(number|null)[][]} */
+  function decoded({size, low, high, cells: packed}) {
+    const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+    const value = (/** @type {number} */ b) => (b === 255 ? null : low + ((high - low) * b) / 254);
+    return Array.from({length: size}, (_, i) => Array.from({length: size}, (_, j) => value(bytes[i * size + j])));
+  }
+
+  /** The axes of a picture of posjax's: tokens, or patches of a grid, whose rows the ticks count. @param {any} picture */
+  function axes({grid}) {
+    return grid ? {across: "patch as key, row by row", down: "patch as query", every: grid[1]} : {across: "key", down: "query"};
   }
 
   /**
@@ -279,7 +341,7 @@ const live = (() => {
     context.lineWidth = 2;
     context.setLineDash(series.dash ?? []);
     context.beginPath();
-    series.points.forEach(([a, b], i) => (i ? context.lineTo(px(a), py(b)) : context.moveTo(px(a), py(b))));
+    series.points.forEach(([a, b], i) => (Number.isFinite(series.points[i - 1]?.[1]) ? context.lineTo(px(a), py(b)) : context.moveTo(px(a), py(b))));
     context.stroke();
     context.setLineDash([]);
     for (const [a, b] of series.dots ? series.points : []) {
@@ -365,5 +427,5 @@ const live = (() => {
     history.replaceState(null, "", atlas.href(page, Object.fromEntries(changed.map(([name, value]) => [name, String(value)]))));
   }
 
-  return {COLORS, DASHES, number, slider, choice, grouped, check, powers, canvas, cells, legend, extent, curves, card, key, css, blend, rgb, dark, stateOf, remember};
+  return {COLORS, DASHES, number, slider, choice, grouped, check, powers, canvas, heat, square, cellAt, decoded, axes, legend, extent, curves, card, key, css, blend, rgb, dark, stateOf, remember};
 })();

@@ -38,6 +38,11 @@
     return found.map((value) => [value, value, (card) => of(card).includes(value)]);
   }
 
+  /** The text of a card that the search reads. @param {any} card */
+  function searched({name, words: text, citation, arxiv, family, titles}) {
+    return [name, text, citation, arxiv, family, ...titles].join(" ");
+  }
+
   /** @param {any} card */
   function look(card) {
     return data("families")[card.family];
@@ -47,7 +52,7 @@
   function chip(card) {
     const family = look(card);
     return el("a", {class: "chip", href: href("card", {name: card.name}), style: `--family: ${family.color}`, title: `${card.name}: ${card.summary}`},
-      el("span", {class: "glyph", "aria-hidden": "true"}, family.glyph), el("span", {class: "name"}, ...card.name.split("_").flatMap((/** @type {string} */ part, /** @type {number} */ at) => (at ? ["_", el("wbr"), part] : [part]))));
+      el("span", {class: "glyph", "aria-hidden": "true"}, family.glyph), el("span", {class: "name"}, ...words.breakable(card.name)));
   }
 
   /** @param {any} card */
@@ -87,9 +92,8 @@
     const picture = el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Encodings by family and year"});
     const list = el("ul", {class: "cards"});
     const update = () => {
-      const word = search.value.trim().toLowerCase();
       const tests = choices.flatMap(({options}, index) => options.filter(([value]) => value === selects[index].value).map((each) => each[2]));
-      const kept = cards.filter((card) => `${card.name} ${card.summary} ${card.citation ?? ""} ${card.family}`.toLowerCase().includes(word) && tests.every((test) => test(card)));
+      const kept = cards.filter((card) => words.matches(search.value, searched(card)) && tests.every((test) => test(card)));
       picture.replaceChildren(grid(kept, years));
       list.replaceChildren(...kept.map(listed));
       count.textContent = `${kept.length} of ${cards.length} shown.`;
@@ -103,7 +107,7 @@
     }}, "Clear");
     root.append(el("h1", {}, "Map of positional encodings"),
       el("p", {}, "Each mark is an encoding, a map of positions or a scaling of frequencies. It stands at its family and the year of its paper (in the last column where it cites none), and leads to its card."),
-      el("div", {class: "filters"}, el("label", {}, "Search", search),
+      el("div", {class: "filters"}, el("label", {}, "Search names, papers and words", search),
         ...choices.map(({filter}, index) => el("label", {}, filter.words, selects[index])), clear),
       count, picture, el("h2", {}, "The same as a list"), list);
     update();

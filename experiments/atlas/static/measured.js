@@ -8,6 +8,7 @@
   const FIRST = ["none", "sinusoidal", "learned", "rope", "alibi", "t5", "fire", "fox"]; // shown at first, where they are there
   const MOST = 8;
   const VERDICTS = ["holds", "fails at this size", "not settled", "not run"];
+  const FEW = 12; // claims that are shown unfolded
   const MANY = ["hold", "fail at this size", "are not settled", "have not been run"]; // the same of several claims
 
   /** @param {string} words @param {any} select */
@@ -264,6 +265,15 @@
       el("p", {class: "note"}, claim.id, ". Command: ", el("code", {}, command)));
   }
 
+  /** The claims of a study, folded. @param {string} folder @param {any[]} claims @param {string|null} asked @param {boolean} open */
+  function grouped(folder, claims, asked, open) {
+    const study = data("measured").studies.find((/** @type {any} */ each) => each.folder === folder);
+    const counts = VERDICTS.map((verdict) => [verdict, claims.filter((each) => each.verdict === verdict).length]).filter(([, count]) => count);
+    return el("details", {class: "group", open: open || claims.some((each) => each.id === asked)},
+      el("summary", {}, el("b", {}, study.title), el("span", {class: "note"}, ` ${counts.map(([verdict, count]) => `${verdict}: ${count}`).join(", ")}`)),
+      ...claims.map((each) => claimed(each, asked)));
+  }
+
   /**
    * @param {HTMLElement} root
    * @param {URLSearchParams} query
@@ -279,7 +289,7 @@
     const update = () => {
       const word = search.value.trim().toLowerCase();
       const kept = claims.filter((/** @type {any} */ each) => (select.value === "any" || each.verdict === select.value) && `${each.id} ${each.says} ${each.source}`.toLowerCase().includes(word));
-      list.replaceChildren(...kept.map((/** @type {any} */ each) => claimed(each, query.get("claim"))));
+      list.replaceChildren(...[...Map.groupBy(kept, (/** @type {any} */ each) => each.folder)].map(([folder, group]) => grouped(folder, group, query.get("claim"), kept.length <= FEW)));
       status.textContent = `${kept.length} of ${claims.length} claims shown.`;
     };
     for (const each of [search, select]) each.addEventListener("input", update);

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.atlas import models
-from experiments.atlas.sources import DOCS, errata, goldens, names_in
+from experiments.atlas.sources import DOCS, errata, goldens, names_in, titles, tour
 from posjax.hf import from_hf_layers
 from posjax.spec import registered_names
 
@@ -38,6 +38,24 @@ def test_a_folder_without_the_page_is_named(tmp_path):
         goldens(tmp_path)
 
 
+def test_the_tour_is_the_documents(tmp_path):
+    found = tour(DOCS)
+    assert found[0]["question"] == "What does ALiBi do to far tokens?"
+    assert [len(each["steps"]) for each in found] == [4, 3, 3]
+    assert (
+        found[0]["steps"][0] == "Click *Distance*, and take the tick off *rope*. The curve of *alibi* falls for ever."
+    )
+    with pytest.raises(ValueError, match=r"atlas\.md is missing"):
+        tour(tmp_path)
+
+
+def test_titles_of_papers(tmp_path):
+    papers = tmp_path / "papers.bib"
+    assert titles(papers) == {}
+    papers.write_text("@misc{1706.03762,\n  title = {{Attention Is All You Need}},\n  year = {2017},\n}\n")
+    assert titles(papers) == {"1706.03762": "Attention Is All You Need"}
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -58,9 +76,11 @@ def test_layers_of_a_model_are_those_of_its_configuration():
     assert [use.layers[:6] for use in gemma] == [(0, 1, 2, 3, 4, 6), (5, 11, 17, 23)]
     assert sorted(layer for use in gemma for layer in use.layers) == list(range(gemma[0].depth))
     assert gemma[0].names == ("rope", "window")
+    biased = [use["after"] for use in models.models()["layers"] if "alibi" in use["names"]]
+    assert biased == ["bigscience/bloom", "mosaicml/mpt-7b"]
     assert str(gemma[1]) == "4 of 26 layers: 5, 11, 17, 23"
     assert str(gemma[0]._replace(layers=(0, 1, 2, 5), depth=8)) == "4 of 8 layers: 0-2, 5"
     assert {name for use in uses for name in use.names} <= NAMES
-    assert "llama3" in models.by_name()
+    assert "llama3" in {name for use in uses for name in use.names}
     with pytest.raises(ValueError, match=r"number of layers|num_hidden_layers"):
         from_hf_layers({"model_type": "llama"})

@@ -30,6 +30,19 @@ def test_attention_that_no_key_gets_counts_as_a_key():
     assert [landscapes.moved_attention(whole, other) for other in (whole, half, 0 * half)] == [0, 500, 1000]
 
 
+def test_attention_that_differs_little_does_not_count_as_the_same():
+    whole = np.full((1, 2, 2), 0.5)
+    moved = [landscapes.moved_attention(whole, whole + np.array([x, -x])) for x in (1e-7, 1e-4)]
+    assert moved == [0, 1]
+
+
+def test_logits_by_distance_are_those_of_the_last_token_or_along_the_first_row():
+    values, seen = np.arange(36.0).reshape(6, 6), np.tri(6, dtype=bool)
+    seen[5, 2] = False
+    assert landscapes.by_distance(values, seen, None) == [35, 34, 33, None, 31, 30]
+    assert landscapes.by_distance(values, seen | True, (2, 3)) == [0, 1, 2]
+
+
 def test_comparisons_of_patterns_and_compositions(monkeypatch):
     monkeypatch.setattr(pj.encodings, "__all__", ["none", "rope", "window", "mhrope"])
     monkeypatch.setattr(landscapes, "DIMS", landscapes.DIMS._replace(width=128, num_heads=4))

@@ -4,12 +4,13 @@ import json
 import pathlib
 import re
 import shlex
+import tomllib
 
 import pytest
 from study_records import of_metric, record
 
 import posjax as pj
-from experiments.atlas import cards, charts, measured, site, which
+from experiments.atlas import cards, charts, measured, site, sizes, which
 from experiments.atlas.__main__ import main as atlas
 from experiments.records import Records
 from experiments.report.overview import Results
@@ -69,7 +70,9 @@ def test_a_card_says_what_the_sources_say(told):
     assert by_name["rope"]["measured"] is None
     assert by_name["alibi"]["golden"]["references"]
     assert any("slopes" in each["what"] for each in by_name["alibi"]["errata"])
-    assert [use["after"] for use in by_name["alibi"]["used"]] == ["bigscience/bloom", "mosaicml/mpt-7b"]
+    assert "interpolat" not in by_name["alibi"]["words"]
+    assert by_name["linear"]["words"].startswith("Position interpolation")
+    assert "Args:" not in by_name["alibi"]["words"]
     study = next(each for each in by_name["rope"]["studied"] if each["folder"] == "fashion_vit")
     assert study["sign"] == "ahead"
     assert study["text"].startswith("+21.0 ±")
@@ -148,6 +151,35 @@ def test_charts_take_their_data_by_name():
         assert "datasets" not in chart
 
 
+def test_leads_over_sizes_are_those_of_the_trends(shown):
+    """Studies along an axis: losses of three sizes, and their leads where the axis names a reference."""
+    losses = {"none": (2.4, 2.2), "rope": (2.0, 1.6)}
+    made = [
+        record(
+            row, seed, {"loss in sliding windows": {256: loss + 0.01 * seed}}, study=size, trained_at=256, unit="byte"
+        )
+        for place, size in enumerate(("0.05M", "0.1M"))
+        for row, values in losses.items()
+        for seed, loss in enumerate(values[place : place + 1] * 2)
+    ]
+    (found,) = sizes.sizes(Results(studies(), {"size": Records(made)}))
+    assert found["names"] == [[5e4, "0.05M"], [1e5, "0.1M"]]
+    headline, lead = found["charts"]
+    assert [each["mean"] for each in headline["rows"]["none"]] == pytest.approx([2.405, 2.205])
+    assert list(lead["rows"]) == ["rope"]
+    assert [each["mean"] for each in lead["rows"]["rope"]] == pytest.approx([0.4, 0.6])
+    assert [line[:2] for line in found["lines"]] == [["rope", "256"]]
+    assert len(found["lines"][0]) == len(found["head"])
+
+
+def test_the_first_page_has_the_tour_and_addresses_of_the_project_alone():
+    found = site.home()
+    assert found["license"] == "Apache-2.0"
+    urls = tomllib.loads((REPO / "pyproject.toml").read_text())["project"].get("urls", {})
+    assert found["urls"] == urls
+    assert len(found["tour"]) == 3
+
+
 def test_every_script_is_loaded_and_data_are_json(shown):
     assert {*site.SCRIPTS, "atlas.js", "start.js"} == {path.name for path in site.STATIC.glob("*.js")}
     assert json.loads(site.to_json(shown[0]))["level"] == "95%"
@@ -168,10 +200,12 @@ def test_the_whole_site_is_made_by_its_command(tmp_path, capsys):
     assert drawn | made["landscapes"]["refused"].keys() == {*every_name(), "rope() + alibi()", "rope(), rope(), none()"}
     assert {card["name"] for card in made["cards"]["cards"]} >= {*pj.names()}
     scripts = re.findall(r'<script src="([^"]+)"', (tmp_path / "index.html").read_text())
-    story = (tmp_path / "vit_and_llm.html").read_text()
-    pictures = re.findall(r'<img src="([^"]+)"', story)
-    assert len(pictures) == 4
-    assert 'href="index.html"' in story
+    stories = {name: (tmp_path / f"{name}.html").read_text() for name in site.DOCUMENTS}
+    pictures = {name: re.findall(r'<img src="([^"]+)"', story) for name, story in stories.items()}
+    assert len(pictures["vit_and_llm"]) == 4
+    assert all('href="index.html"' in story for story in stories.values())
     assert 'href="vit_and_llm.html"' in (tmp_path / "index.html").read_text()
-    expected = {*scripts, *pictures, "index.html", "atlas.css", "vit_and_llm.html"}
+    pages = {f"{name}.html" for name in stories}
+    figures = {picture for each in pictures.values() for picture in each}
+    expected = {*scripts, *figures, *pages, "index.html", "atlas.css", "LICENSE.txt"}
     assert {str(path.relative_to(tmp_path)) for path in files} == expected

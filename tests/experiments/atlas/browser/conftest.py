@@ -70,7 +70,7 @@ class Watched:
         """A page of the atlas as its menu names it; waits until its pictures are drawn."""
         self.page.goto(f"{(self.site / 'index.html').as_uri()}#/{address}")
         self.page.wait_for_function("document.querySelector('main h1') !== null")
-        self.page.estimate_contrast("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
         return self.page
 
 

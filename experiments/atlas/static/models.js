@@ -1,0 +1,48 @@
+// @ts-check
+"use strict";
+
+/** Published models: the encodings of their layers, and what was measured in some of them. */
+(() => {
+  const {data, el, href} = atlas;
+
+  /** @param {any} model layers of one encoding, and the names in its spec */
+  function row({after, spec, layers, names}) {
+    const cards = names.map((/** @type {string} */ name) => el("a", {href: href("card", {name})}, name));
+    return el("tr", {}, el("th", {scope: "row"}, after), el("td", {}, el("code", {}, spec)), el("td", {}, layers), el("td", {}, ...cards.flatMap((/** @type {any} */ link, /** @type {number} */ at) => (at ? [", ", link] : [link]))));
+  }
+
+  /** The study of real models: its finding, its pages, and verdicts on papers. */
+  function studied() {
+    const {studies, claims} = data("measured");
+    const study = studies.find((/** @type {any} */ each) => each.folder === "real_models");
+    if (!study) return [];
+    const judged = claims.filter((/** @type {any} */ each) => each.folder === study.folder);
+    return [el("h2", {}, "Measured in some of them"), el("p", {}, study.says),
+      el("ul", {}, ...Object.entries(data("models").pages).map(([name, title]) => el("li", {}, el("a", {href: `${name}.html`}, title)))),
+      el("details", {}, el("summary", {}, `${judged.length} claims of papers on published models`), el("ul", {}, ...judged.map((/** @type {any} */ each) => el("li", {}, el("a", {href: href("measured", {claim: each.id})}, each.says), ` ${each.verdict}.`)))),
+      el("p", {class: "note"}, "Command: ", el("code", {}, study.command))];
+  }
+
+  /**
+   * @param {HTMLElement} root
+   * @param {URLSearchParams} query
+   */
+  function render(root, query) {
+    const {source, layers} = data("models");
+    const search = el("input", {type: "search", id: "model", value: query.get("search") ?? ""});
+    const [body, count] = [el("tbody", {}), el("p", {class: "note", role: "status"})];
+    const update = () => {
+      const kept = layers.filter((/** @type {any} */ each) => words.matches(search.value, `${each.model} ${each.after} ${each.spec}`));
+      body.replaceChildren(...kept.map(row));
+      count.textContent = `${kept.length} of ${layers.length} rows shown.`;
+    };
+    search.addEventListener("input", update);
+    root.append(el("h1", {}, "Published models"), ...studied(), el("h2", {}, "The encodings of their layers"),
+      el("p", {}, `As posjax.from_hf_layers reads the default configurations of ${source}. Each class was made after the checkpoint named here, whose own configuration may differ.`),
+      el("div", {class: "filters"}, el("label", {}, "Search", search)), count,
+      el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Models"}, el("table", {}, el("thead", {}, el("tr", {}, ...["made after", "encoding", "layers", "cards"].map((each) => el("th", {scope: "col"}, each)))), body)));
+    update();
+  }
+
+  atlas.page({name: "models", title: "Models", render});
+})();
