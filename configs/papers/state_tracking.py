@@ -32,7 +32,7 @@ def get_config() -> ConfigDict:
     config.page.says = (
         "One layer of PaTH learns the flip-flop language and follows a bit that was written far away, which no "
         "other encoding does. Stick-breaking, FoX and PaTH recall the values of keys; nothing adds longer "
-        "numbers."
+        "numbers. Inkling's bias, read off the query's token, helps with words of a group alone."
     )
     config.page.headings = ConfigDict(
         {"flip_flop": "Flip-flop", "recall": "Recall of keys", "addition": "Addition", "words": "Words of the group A5"}
@@ -93,6 +93,7 @@ def _study(
 # Claims of the literature, and the contrasts of our records that decide them.
 PATH = Source("Yang et al.", 2025, "2505.16381")
 STICKS = Source("Tan et al.", 2024, "2410.17980")
+INKLING = Source("Thinking Machines", 2026, elsewhere="the model Inkling, in transformers 5.24")
 _TIE = 0.005  # of accuracy: what the ViT paper calls little to no difference
 _FLIPS = Table("state_tracking", "flip_flop", "accuracy by length")
 _SPARSELY, _DENSELY = (
@@ -175,6 +176,22 @@ CLAIMS = (
         "our own control of arithmetic; no number",
         "PaTH adds numbers twice as long as those of training better than RoPE.",
         (above(_SUMS("path", 2 * _DIGITS_ADDED) - _SUMS("rope", 2 * _DIGITS_ADDED)),),
+        role=CONTROL,
+    ),
+    Claim(
+        "inkling-follows-far-writes",
+        INKLING,
+        "our own control; no number",
+        "A relative bias read off the query's token follows a bit that was written far away better than RoPE.",
+        (above(_SPARSELY("inkling", _BIT) - _SPARSELY("rope", _BIT)),),
+        role=CONTROL,
+    ),
+    Claim(
+        "inkling-recalls",
+        INKLING,
+        "our own control; no number",
+        "Two layers with a relative bias read off the query's token recall more values of keys than two layers with RoPE.",
+        (above(_RECALL("inkling", _ROW_OF_KEYS) - _RECALL("rope", _ROW_OF_KEYS)),),
         role=CONTROL,
     ),
 )

@@ -104,14 +104,15 @@ def estimate_contrast(contrast: Contrast, folders: Folders) -> Estimate | None:
 
 
 class Source(NamedTuple):
-    """A paper: authors, year and number in arXiv."""
+    """A paper: authors, year and number in arXiv; or where else it is."""
 
     authors: str
     year: int
-    arxiv: str
+    arxiv: str = ""
+    elsewhere: str = ""
 
     def __str__(self) -> str:
-        return f"{self.authors} ({self.year}), arXiv {self.arxiv}"
+        return f"{self.authors} ({self.year}), {f'arXiv {self.arxiv}' if self.arxiv else self.elsewhere}"
 
 
 class Expectation(NamedTuple):

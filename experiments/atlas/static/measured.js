@@ -256,7 +256,7 @@
     const command = data("measured").studies.find((/** @type {any} */ each) => each.folder === claim.folder)?.command;
     return el("article", {class: `claim ${claim.verdict.replaceAll(" ", "-")}${claim.id === asked ? " asked" : ""}`, id: `claim-${claim.id}`, tabindex: "-1"},
       el("h2", {}, claim.says), el("p", {}, el("b", {}, claim.verdict), claim.p ? ` (${claim.p} after Holm's correction over ${claim.tests} tests)` : ""),
-      el("p", {}, "Paper: ", el("a", {href: `https://arxiv.org/abs/${claim.arxiv}`, rel: "noreferrer"}, claim.source), `, ${claim.place}${claim.paper.length ? `: ${claim.paper.join("; ")}` : ""}.`),
+      el("p", {}, "Paper: ", claim.arxiv ? el("a", {href: `https://arxiv.org/abs/${claim.arxiv}`, rel: "noreferrer"}, claim.source) : claim.source, `, ${claim.place}${claim.paper.length ? `: ${claim.paper.join("; ")}` : ""}.`),
       el("p", {}, "Ours:"), el("ul", {}, ...ours), claim.regime ? el("p", {class: "note"}, `Regime: ${claim.regime}.`) : null,
       claim.doubt ? el("p", {}, `Doubt: ${claim.doubt}`) : null,
       claim.tried ? el("p", {}, `Tried: ${claim.tried}`) : null,
