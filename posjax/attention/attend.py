@@ -75,6 +75,14 @@ def attend(
     Raises:
       ValueError: for shapes that do not fit, a text instead of an encoding, an unknown implementation or one that cannot
         compute this, weights from any implementation but the dense one, or a hook that was not run.
+
+    >>> import jax, jax.numpy as jnp
+    >>> import posjax as pj
+    >>> encoding, site = pj.parse("rope"), pj.sites(4)
+    >>> params = encoding.init(jax.random.key(0), pj.Dims(width=16, num_heads=2, head_dim=8))
+    >>> q = k = v = jnp.ones((4, 2, 8))
+    >>> pj.attend(encoding, params, q, k, v, site, site, causal=True).shape
+    (4, 2, 8)
     """
     check_consumed(encoding, consumed)
     q_site, k_site = canonical(q_site), canonical(k_site)
