@@ -16,7 +16,7 @@ exclude_patterns = [".*", "build", "docs/_templates", "experiments", "posjax", "
 templates_path = [str(pathlib.Path(__file__).parent / "_templates")]
 highlight_language = "none"  # of blocks that name no language: commands and specs
 default_role = "code"
-smartquotes = False
+smartquotes_action = "D"  # dashes; quotes stay, formulas have them
 myst_heading_anchors = 4
 nb_execution_mode = "off"
 autodoc_default_options = {"member-order": "bysource"}
@@ -81,7 +81,7 @@ def _escaped(found):
 
 
 def skip_fields_of_tuples(app, what, name, obj, skip, options):
-    """Leaves out the fields of named tuples: the signature has them, and the docstring says what they are."""
+    """Leaves out the fields of named tuples, which the signature and the docstring have."""
     return True if type(obj).__name__ == "_tuplegetter" else None
 
 

@@ -50,6 +50,7 @@ def attend(
     Args:
       encoding, params: what attention knows of position. q' and k' come from `encoding.rotate` and v' from
         `encoding.value`; the result goes through `encoding.output`.
+      q: the queries.
       k, v: have K heads; each serves H / K query heads in a row (grouped queries, Ainslie et al. 2023, arXiv
         2305.13245), as if repeated H / K times along the head axis.
       q_site, k_site: where queries and keys stand. A query sees the keys of its own segment; segment 0 is padding, which
