@@ -8,7 +8,7 @@ PYTHON ?= python3
 # Python compiles a module when it first imports it: most are never imported.
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: install ablate test slow thorough mutants lint
+.PHONY: install ablate test slow thorough mutants lint docs
 
 install: .venv/installed
 	@echo "posjax is installed in .venv: make ablate, make test, or . .venv/bin/activate and, from any folder,"
@@ -36,12 +36,22 @@ lint: .venv/installed-test
 	.venv/bin/pyrefly check --summary=none
 	.venv/bin/python -m pytest -q tests/test_house.py
 
+# The site: documents, notebooks and the API reference. The atlas goes beside them, at build/site/atlas:
+#   make docs && .venv/bin/python -m experiments.atlas --out=build/site/atlas
+docs: .venv/installed-docs
+	.venv/bin/python -m sphinx --quiet -W --keep-going -c docs . build/site
+	cp build/site/README.html build/site/index.html
+
 .venv/installed: requirements.txt pyproject.toml | .venv/bin/python
 	$(PIP) -e ".[experiments]"
 	@touch $@
 
 .venv/installed-test: requirements.txt pyproject.toml | .venv/bin/python
 	$(PIP) -e ".[dev]"
+	@touch .venv/installed $@
+
+.venv/installed-docs: requirements.txt pyproject.toml | .venv/bin/python
+	$(PIP) -e ".[docs]"
 	@touch .venv/installed $@
 
 .venv/bin/python:

@@ -1,11 +1,14 @@
 """posjax: positional encodings behind one contract, and the attention that interprets them.
 
-import posjax as pj
-
-encoding = pj.parse("learned + t5")
-params = encoding.init(key, pj.Dims(width=512, num_heads=8, head_dim=64, length=1024))
-x, hosted = pj.host(encoding, params, x, pj.sites(1024), key=None)    # before the first layer; a key in training
-out = hosted.attend(q, k, v, x=h, causal=True)                        # in each layer, whose input is h
+>>> import jax, jax.numpy as jnp
+>>> import posjax as pj
+>>> encoding = pj.parse("learned + t5")
+>>> params = encoding.init(jax.random.key(0), pj.Dims(width=16, num_heads=2, head_dim=8, length=32))
+>>> x = jnp.ones((32, 16))
+>>> x, hosted = pj.host(encoding, params, x, pj.sites(32), key=None)    # before the first layer; a key in training
+>>> q = k = v = x.reshape(32, 2, 8)
+>>> hosted.attend(q, k, v, x=x, causal=True).shape                      # in each layer, whose input is x
+(32, 2, 8)
 """
 
 from posjax import encodings

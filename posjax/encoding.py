@@ -23,9 +23,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int32, Shaped
 
-from posjax.mask import Mask, Memory, everything
+from posjax.mask import Array, Mask, Memory, everything
 
-Array = jax.Array | np.ndarray
 Params = Any  # any pytree of arrays; () where an encoding learns nothing
 # The size of a grid on each axis; on one axis that may be that of a grid laid out in raster order.
 Grid = tuple[int | tuple[int, ...], ...]
@@ -44,14 +43,12 @@ class Relation(NamedTuple):
 
 
 class _Site(NamedTuple):
-    # int32, less than 2^31 apart (known positions that are not are refused, traced ones would wrap); or float32, which
-    # holds whole numbers up to 2^24, also where a position map makes it of int32. Never a half-precision type.
     position: Shaped[Array, "T *A"]
-    segment: Int32[Array, " T"]  # document within a packed row; 0 is padding
-    prefix: Int32[Array, " T"]  # 0 for a token that stands somewhere, k for the k-th that does not (class, registers)
-    state: Any = ()  # what the encoding itself keeps of each token; travels into the KV cache
-    relation: Any = ()  # relations of pairs that are data: a `Relation`, or a pytree that an encoding of one's own reads
-    order: Any = ()  # [T]: numbers that rise along each document, where a map moves tokens past each other; see `order_of`
+    segment: Int32[Array, " T"]
+    prefix: Int32[Array, " T"]
+    state: Any = ()
+    relation: Any = ()
+    order: Any = ()
 
 
 _DEFAULT = object()  # not None: a pytree of sites may hold None
@@ -63,9 +60,21 @@ class Site(_Site):
     By default all tokens are of one document, segment 1, and all stand somewhere, prefix 0. Positions [B, T] of a batch
     need segments beside them: without, they are read as B tokens on T axes.
 
-    `state` is () until an encoding writes it. Then it is, for an encoding: the arrays that its `place` or `observe` sets; for
-    `map >> encoding`: what `encoding` sets; for a sum with a part that has `place` or `observe`: one Site for each part, in
-    their order, which that part alone sees.
+    Attributes:
+      position: [T] or [T, A], int32 or float32. int32 less than 2^31 apart: known positions that are not are refused, traced
+        ones would wrap. float32 holds whole numbers up to 2^24, also where a position map makes it of int32. Never a
+        half-precision type.
+      segment: [T] int32, the document within a packed row; 0 is padding.
+      prefix: [T] int32, 0 for a token that stands somewhere, k for the k-th that does not (class token, registers).
+      state: what the encoding keeps of each token; it travels into the cache. () until an encoding writes it. Then it is, for
+        an encoding: the arrays that its `place` or `observe` sets; for `map >> encoding`: what `encoding` sets; for a sum
+        with a part that has `place` or `observe`: one Site for each part, in their order, which that part alone sees.
+      relation: relations of pairs that are data: a `Relation`, or a pytree that an encoding of one's own reads.
+      order: [T], numbers that rise along each document, where a map moves tokens past each other; see `order_of`.
+
+    >>> import posjax as pj
+    >>> pj.Site([3, 5, 8]).segment
+    array([1, 1, 1], dtype=int32)
     """
 
     __slots__ = ()
@@ -97,6 +106,9 @@ def sites(length: int, start: int | np.integer | Int[Array, "*B"] = 0) -> Site:
     """The sites of one unpadded document: positions start, ..., start + length - 1.
 
     `start` may be traced, and of a batch: [B] gives sites [B, length].
+
+    >>> sites(3, start=5).position
+    array([5, 6, 7], dtype=int32)
     """
     start = start if isinstance(start, jax.Array) else np.asarray(start)
     position = start[..., None].astype(np.int32) + np.arange(length, dtype=np.int32)
@@ -108,6 +120,10 @@ def packed(lengths: Sequence[int], length: int | None = None) -> Site:
 
     Raises:
       ValueError: for documents that do not fit into `length`.
+
+    >>> site = packed([3, 2], length=6)
+    >>> site.position, site.segment
+    (array([0, 1, 2, 0, 1, 0], dtype=int32), array([1, 1, 1, 2, 2, 0], dtype=int32))
     """
     total = sum(lengths)
     if length is not None and total > length:
@@ -122,6 +138,9 @@ def padded(mask: Shaped[Array, "*B T"]) -> Site:
     """The sites of one document in each row, whose tokens are where `mask` is not 0 and count from 0.
 
     Padding may stand left, right or between. `mask` is the `attention_mask` of transformers, and may be traced.
+
+    >>> padded(np.array([0, 0, 1, 1])).position
+    array([0, 0, 0, 1], dtype=int32)
     """
     where = jnp if isinstance(mask, jax.Array) else np
     segment = (where.asarray(mask) != 0).astype(np.int32)
@@ -151,7 +170,11 @@ def _canonical(x):
 
 
 def grid(height: int, width: int, prefix: int = 0) -> Site:
-    """The sites of an image's patches in raster order, (row, column) each, behind `prefix` tokens that stand nowhere."""
+    """The sites of an image's patches in raster order, (row, column) each, behind `prefix` tokens that stand nowhere.
+
+    >>> grid(1, 2, prefix=1).position.tolist()
+    [[0, 0], [0, 0], [0, 1]]
+    """
     patches = np.stack(np.mgrid[:height, :width], axis=-1).reshape(height * width, 2)
     position = np.concatenate([np.zeros((prefix, 2)), patches]).astype(np.int32)
     count = prefix + height * width

@@ -15,6 +15,7 @@ import functools
 import itertools
 import math
 import operator
+import typing
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,7 +24,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int32, UInt32
 
-Array = jax.Array | np.ndarray
+if typing.TYPE_CHECKING:
+    Array = jax.Array | np.ndarray
+else:  # one class: a union would say each shape of a signature twice
+
+    class _Arrays(type):
+        def __instancecheck__(cls, value):
+            return isinstance(value, (jax.Array, np.ndarray))
+
+    class Array(metaclass=_Arrays):
+        """An array of JAX or of NumPy."""
+
+
 _ROUNDING = 2.0**-22  # of two float32 positions, as shares of themselves: each is a product of two rounded numbers
 Coordinates = tuple[Any, ...]  # one array for each position axis; query and key coordinates broadcast together
 

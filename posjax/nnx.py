@@ -1,11 +1,13 @@
 """The encodings and models of posjax as Flax NNX modules: the same functions, with each parameter an `nnx.Param`.
 
-positions = Positions("learned + t5", Dims(width=512, num_heads=8, head_dim=64, length=1024), rngs=nnx.Rngs(0))
-x, hosted = positions.host(x, posjax.sites(1024), key=None)                # before the first layer
-x = x + self_attention(layer.attention, hosted, layer.norm(x), causal=True)  # an nnx.MultiHeadAttention hosts it
+For example:
 
-model = Model.init(posjax.models.Decoder(vocab_size=256), tokens, site, rngs=nnx.Rngs(0))
-logits = model(tokens, site)
+    positions = Positions("learned + t5", Dims(width=512, num_heads=8, head_dim=64, length=1024), rngs=nnx.Rngs(0))
+    x, hosted = positions.host(x, posjax.sites(1024), key=None)                # before the first layer
+    x = x + self_attention(layer.attention, hosted, layer.norm(x), causal=True)  # an nnx.MultiHeadAttention hosts it
+
+    model = Model.init(posjax.models.Decoder(vocab_size=256), tokens, site, rngs=nnx.Rngs(0))
+    logits = model(tokens, site)
 """
 
 import copy

@@ -146,6 +146,13 @@ def parse(text: str | Encoding) -> Encoding:
     Raises:
       ValueError: for a text that is no spec, an unknown name or argument (the message names the nearest known one),
         or an argument of the wrong type.
+
+    >>> encoding = parse("rope(base=500000) + alibi()")
+    >>> print(encoding)
+    rope(base=500000) + alibi()
+    >>> parse("rpoe")
+    Traceback (most recent call last):
+    ValueError: no encoding is named 'rpoe'; did you mean 'rope'? known: ...
     """
     if isinstance(text, Encoding):
         return text
@@ -162,6 +169,9 @@ def parse_layers(pattern: str | Encoding | Sequence[str | Encoding]) -> tuple[En
 
     Raises:
       ValueError: as `parse`; also for an empty pattern.
+
+    >>> print(*parse_layers("rope(base=100), none"))
+    rope(base=100) none()
     """
     if isinstance(pattern, str):
         return _read(pattern, _layers)

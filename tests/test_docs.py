@@ -1,5 +1,7 @@
-"""Names in the documents exist."""
+"""Names in the documents exist, and the examples of docstrings run."""
 
+import doctest
+import importlib
 import pathlib
 import re
 
@@ -36,6 +38,33 @@ def test_every_erratum_is_pinned_by_a_test(row):
         )
     assert named - {pathlib.Path(file).stem for file in files} <= DEFINED
     assert all((REPO / file).is_file() for file in files)
+
+
+EXAMPLES = [path for path in sorted((REPO / "posjax").rglob("*.py")) if ">>> " in path.read_text()]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(REPO)))
+def test_the_examples_of_docstrings_run(path):
+    module = importlib.import_module(".".join(path.relative_to(REPO).with_suffix("").parts).removesuffix(".__init__"))
+    done = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
+    assert done.attempted > 0
+    assert done.failed == 0
+
+
+def test_the_names_used_most_have_an_example():
+    functions = (
+        pj.attend,
+        pj.audit,
+        pj.from_hf,
+        pj.grid,
+        pj.packed,
+        pj.padded,
+        pj.parse,
+        pj.parse_layers,
+        pj.sites,
+        pj.to_hf,
+    )
+    assert [one.__name__ for one in functions if ">>> " not in one.__doc__] == []
 
 
 GUIDE = (REPO / "docs/writing_an_encoding.md").read_text()

@@ -64,6 +64,15 @@ def test_requirements_are_the_core_and_the_experiments():
     assert set(of_extra("dev")) >= {*of_extra("experiments"), *of_extra("text"), *of_extra("atlas")}
 
 
+def test_the_lock_pins_all_that_the_tests_need_and_names_no_registry():
+    """`uv pip compile`, as the head of the file says, makes it anew."""
+    lock = (REPO / "requirements.lock").read_text()
+    pinned = set(re.findall(r"^([\w.-]+)==", lock, re.MULTILINE))
+    needed = {*PROJECT["project"]["dependencies"], *of_extra("dev")}
+    assert {re.match(r"[\w-]+", each)[0].lower().replace("_", "-") for each in needed} <= pinned
+    assert "://" not in lock
+
+
 def test_the_core_is_small():
     found = {re.match(r"[\w-]+", requirement)[0] for requirement in PROJECT["project"]["dependencies"]}
     assert found == {"jax", "numpy", "flax", "jaxtyping", "safetensors"}

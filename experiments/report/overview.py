@@ -36,16 +36,20 @@ from posjax.describe.markdown import escape_markdown, grid
 from posjax.files import replace_file
 
 PICTURE = "questions.png"
-# Folders without seeded runs: (description, command) of each.
+# Pages without seeded runs: (description, command) of each.
 _OTHERS = (
-    ("scorecard", "every encoding as initialised, against ideal properties", "scorecard --out=results/scorecard"),
-    ("benchmark", "time and memory beside other libraries", "benchmark SUITE --out=results/benchmark"),
     (
-        "context",
+        "scorecard/README.md",
+        "every encoding as initialised, against ideal properties",
+        "scorecard --out=results/scorecard",
+    ),
+    ("benchmark/table.md", "time and memory beside other libraries", "benchmark SUITE --out=results/benchmark"),
+    (
+        "context/table.md",
         "how long an input fits in memory and time",
         "benchmark context --config=configs/decoder.py --out=results/context",
     ),
-    ("analyse", "pictures of trained ViTs", "analyse --checkpoint=RUN --out=results/analyse/ROW"),
+    ("analyse/learned/README.md", "pictures of trained ViTs", "analyse --checkpoint=RUN --out=results/analyse/ROW"),
 )
 
 
@@ -296,7 +300,8 @@ def _inventory(results: Results) -> str:
         elif study.claims:
             rows.append((title, "not run", "", command))
     others = "\n".join(
-        f"- [{name}]({name}): {about}. `python -m experiments.{command}`" for name, about, command in _OTHERS
+        f"- [{path.partition('/')[0]}]({path}): {about}. `python -m experiments.{command}`"
+        for path, about, command in _OTHERS
     )
     told = (
         "Core-hours are wall time times the cores that were there, on machines that may have been shared: upper bounds. "

@@ -50,6 +50,7 @@ def attend(
     Args:
       encoding, params: what attention knows of position. q' and k' come from `encoding.rotate` and v' from
         `encoding.value`; the result goes through `encoding.output`.
+      q: the queries.
       k, v: have K heads; each serves H / K query heads in a row (grouped queries, Ainslie et al. 2023, arXiv
         2305.13245), as if repeated H / K times along the head axis.
       q_site, k_site: where queries and keys stand. A query sees the keys of its own segment; segment 0 is padding, which
@@ -75,6 +76,14 @@ def attend(
     Raises:
       ValueError: for shapes that do not fit, a text instead of an encoding, an unknown implementation or one that cannot
         compute this, weights from any implementation but the dense one, or a hook that was not run.
+
+    >>> import jax, jax.numpy as jnp
+    >>> import posjax as pj
+    >>> encoding, site = pj.parse("rope"), pj.sites(4)
+    >>> params = encoding.init(jax.random.key(0), pj.Dims(width=16, num_heads=2, head_dim=8))
+    >>> q = k = v = jnp.ones((4, 2, 8))
+    >>> pj.attend(encoding, params, q, k, v, site, site, causal=True).shape
+    (4, 2, 8)
     """
     check_consumed(encoding, consumed)
     q_site, k_site = canonical(q_site), canonical(k_site)

@@ -1,4 +1,5 @@
 """An audit of other people's positional code: `posjax.audit`."""
 
-from posjax.audits.audit import Audit as Audit
-from posjax.audits.audit import audit as audit
+from posjax.audits.audit import Audit, audit
+
+__all__ = ["Audit", "audit"]

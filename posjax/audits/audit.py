@@ -93,6 +93,13 @@ def audit(
 
     Raises:
       ValueError: for no subject or several, a missing head_dim, arrays of other shapes, or an unknown configuration.
+
+    >>> print(audit(inv_freq=10_000.0 ** (-np.arange(32) / 32)))
+    rope()
+      pairs (c, c + 32) of 64 channels: half layout
+      base 10000
+      residual 0
+      nothing wrong
     """
     subjects = {"rotate": rotate, "inv_freq": inv_freq, "table": table, "bias": bias}
     if len(given := [name for name, value in subjects.items() if value is not None]) != 1:

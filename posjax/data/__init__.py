@@ -1,17 +1,19 @@
 """Data: tensorflow-datasets sets as arrays, without TensorFlow, and grain pipelines that batch them.
 
-from posjax import data
+For example:
 
-images = data.load_images("digits", "train")                      # decoded once, cached beside the prepared set
-ds = data.image_batches(images, batch_size=64, seed=0)
-for batch in data.epoch(ds, start_step=0, end_step=100): ...      # ds[step] is always the same batch
+    from posjax import data
 
-photographs = data.load_native_images("caltech101", "train")      # of different sizes; "folder" for one's own pictures
-source = data.NativePatches(photographs, patch_size=8, max_patches=64)
-ds = data.native_batches(source, batch_size=64, seed=0, prefix=1) # in their own aspects; data.site_of(batch) has positions
+    images = data.load_images("digits", "train")                      # decoded once, cached beside the prepared set
+    ds = data.image_batches(images, batch_size=64, seed=0)
+    for batch in data.epoch(ds, start_step=0, end_step=100): ...      # ds[step] is always the same batch
 
-@data.register("mine", classes=2)                                 # a set of your own, usable by this name everywhere
-def mine(split, data_dir): return images, labels
+    photographs = data.load_native_images("caltech101", "train")      # of different sizes; "folder" for one's own pictures
+    source = data.NativePatches(photographs, patch_size=8, max_patches=64)
+    ds = data.native_batches(source, batch_size=64, seed=0, prefix=1) # in their own aspects; data.site_of(batch): positions
+
+    @data.register("mine", classes=2)                                 # a set of your own, usable by this name everywhere
+    def mine(split, data_dir): return images, labels
 """
 
 from posjax.data.augment import (

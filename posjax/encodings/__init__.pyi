@@ -106,7 +106,7 @@ from posjax.encodings.scalings import Yarn as yarn
 from posjax.encodings.scalings_by_length import DynamicNtk as dynamic_ntk
 from posjax.encodings.scalings_by_length import DynamicYarn as dynamic_yarn
 from posjax.encodings.scalings_by_length import LongRope as longrope
-from posjax.encodings.stick_breaking import StickBreaking as stick_breaking
+from posjax.encodings.stick_breaking_attention import StickBreaking as stick_breaking
 from posjax.encodings.tables import Learned as learned
 from posjax.encodings.tables import LearnedFactorized as learned_factorized
 from posjax.encodings.temperature import LearnedSink as learned_sink

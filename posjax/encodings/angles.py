@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32, Shaped, UInt32
 
-Array = jax.Array | np.ndarray
+from posjax.encoding import Array
+
 _PIECE_BITS = 12
 _PIECES = 4  # 48 bits of w / 2 pi: below 1e-7 turns at position 2^24
 

@@ -33,9 +33,10 @@ class Alibi(ElementwiseBias):
 
     Args:
       direction: how bidirectional attention tells left from right, on one position axis.
-        "both": it does not.
-        "offset": adds slope_h / 2 to keys before the query, as Ruoss et al. (2023), arXiv 2305.16843, do in their code.
-        "split": the first half of the heads (the larger one where H is odd) sees no key after the query, the other half
+
+        - "both": it does not.
+        - "offset": adds slope_h / 2 to keys before the query, as Ruoss et al. (2023), arXiv 2305.16843, do in their code.
+        - "split": the first half of the heads (the larger one where H is odd) sees no key after the query, the other half
           none before it, with the slopes of that many heads: the "nonsymmetric" form by the authors
           (ofirpress/attention_with_linear_biases, issue 5).
 

@@ -104,13 +104,14 @@ def resize(
     for sizes that are data.
 
     Presets, and who resizes so:
-      torch_bilinear: `F.interpolate(mode="bilinear")`; timm's reader of Google's .npz files.
-      torch_bicubic: `F.interpolate(mode="bicubic")`; DeiT, DINO, rope-vit, transformers.
-      torch_bilinear_antialias, torch_bicubic_antialias: with antialias=True; the latter is timm's `resample_abs_pos_embed`.
-      google_npz: `scipy.ndimage.zoom(order=1)`; vision_transformer and big_vision where they load a checkpoint.
-      jax_linear, jax_cubic: `jax.image.resize`, antialiased as by default; big_vision's FlexiViT and NaFlex, and bonsai.
-      dinov2: bicubic by a scale factor of (new + 0.1) / old; DINOv2's own code. An axis that keeps its size is resampled
-        too where the other one changes, as there.
+
+    - torch_bilinear: `F.interpolate(mode="bilinear")`; timm's reader of Google's .npz files.
+    - torch_bicubic: `F.interpolate(mode="bicubic")`; DeiT, DINO, rope-vit, transformers.
+    - torch_bilinear_antialias, torch_bicubic_antialias: with antialias=True; the latter is timm's `resample_abs_pos_embed`.
+    - google_npz: `scipy.ndimage.zoom(order=1)`; vision_transformer and big_vision where they load a checkpoint.
+    - jax_linear, jax_cubic: `jax.image.resize`, antialiased as by default; big_vision's FlexiViT and NaFlex, and bonsai.
+    - dinov2: bicubic by a scale factor of (new + 0.1) / old; DINOv2's own code. An axis that keeps its size is resampled
+      too where the other one changes, as there.
 
     Raises:
       ValueError: for a table without the axes of `size` and one more, sizes below 1, or an unknown method.

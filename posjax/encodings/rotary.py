@@ -107,6 +107,9 @@ class Rope(Rotary):
 
     Raises:
       ValueError: for a rotary dim not divisible by 2 A, an unknown layout, or a scaling that is not a `Scaling`.
+
+    >>> str(Rope(base=500_000, layout="interleaved"))
+    "rope(base=500000, layout='interleaved')"
     """
 
     family = "rotary"

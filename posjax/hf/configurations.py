@@ -91,6 +91,9 @@ def from_hf(
       LayersDiffer: a ValueError; the layers have several encodings.
       ValueError: a rope_type, a key or a model_type is unknown, a key is missing, spellings disagree, a key that speaks of
         positions or masks is not read, or the parameters are of several layer types; the message says the mend.
+
+    >>> print(from_hf({"rope_type": "linear", "factor": 4.0, "rope_theta": 500000.0}))
+    rope(base=500000, scaling=linear(factor=4))
     """
     values = (rope_theta, partial_rotary_factor, max_position_embeddings, original_max_position_embeddings)
     config, given = dict(config or {}), dict(zip(BESIDE, values, strict=True))

@@ -190,6 +190,9 @@ def to_hf(encoding: Encoding, *, layout: str = "half") -> dict[str, Any]:
 
     Raises:
       ValueError: for an encoding that no rope_parameters describe, or another layout than the model's.
+
+    >>> to_hf(Rope(base=500_000))
+    {'rope_parameters': {'rope_theta': 500000.0, 'rope_type': 'default'}}
     """
     if type(encoding) not in (Rope, PRope, MRope, AxialRope):
         raise ValueError(

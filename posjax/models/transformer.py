@@ -43,12 +43,14 @@ class Transformer(nn.Module):
       block: the config of each block. Its `context` shares each sequence among devices; tokens and sites keep their order.
       depth: the number of blocks.
       injection: where `encoding.embed` acts, and which layers share parameters of the encoding.
-        stem: once, before the first block; attention in every layer shares the parameters (as T5 does).
-        every_layer: before every block, each with parameters of its own, for its attention too.
-        every_layer_shared: before every block, with one set of parameters.
-        lape: the code that the stem would add goes, through a LayerNorm of each layer, to the input of attention alone:
+
+        - stem: once, before the first block; attention in every layer shares the parameters (as T5 does).
+        - every_layer: before every block, each with parameters of its own, for its attention too.
+        - every_layer_shared: before every block, with one set of parameters.
+        - lape: the code that the stem would add goes, through a LayerNorm of each layer, to the input of attention alone:
           attention(norm(x) + norm_l(code)). Yu et al. (2023), "LaPE: Layer-adaptive Position Embedding", ICCV, eq. 5; the
           authors' code chains the norms from layer to layer, the paper does not.
+
         In a pattern, layers with equal encodings share parameters; the stem embeds each encoding once.
       scan: runs the blocks as a loop over repeats of the pattern, which is traced once. The parameters are the same either
         way: the loop stacks them when it starts. No effect with injection "every_layer", first_norm=False, caches or

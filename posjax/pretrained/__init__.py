@@ -17,7 +17,9 @@ from posjax.models.vit import ViT
 from posjax.pretrained import language, vision
 from posjax.pretrained.files import read_json
 from posjax.pretrained.vision import Info as Info
-from posjax.pretrained.vision import info as info
+from posjax.pretrained.vision import info
+
+__all__ = ["info", "language", "load", "reads_text", "save", "vision"]
 
 
 def load(path: str | Path, **options: Any) -> tuple[Any, dict[str, Any]]:

@@ -7,7 +7,8 @@
 A family is a `Family` (`family.py`): tables of its configuration and its tensors, for both reading and writing.
 """
 
-from posjax.pretrained.language.families import FAMILIES as FAMILIES
-from posjax.pretrained.language.loading import load as load
-from posjax.pretrained.language.saving import obstacles as obstacles
-from posjax.pretrained.language.saving import save as save
+from posjax.pretrained.language.families import FAMILIES
+from posjax.pretrained.language.loading import load
+from posjax.pretrained.language.saving import obstacles, save
+
+__all__ = ["FAMILIES", "load", "obstacles", "save"]

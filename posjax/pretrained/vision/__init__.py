@@ -7,7 +7,7 @@ A family of files is an `Origin`: a way to recognise its names, a function from 
 (`posjax.pretrained.entries`) for both reading and writing.
 """
 
-from posjax.pretrained.vision.loading import Info as Info
-from posjax.pretrained.vision.loading import info as info
-from posjax.pretrained.vision.loading import load as load
-from posjax.pretrained.vision.saving import save as save
+from posjax.pretrained.vision.loading import Info, info, load
+from posjax.pretrained.vision.saving import save
+
+__all__ = ["Info", "info", "load", "save"]
