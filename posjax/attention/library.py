@@ -18,7 +18,6 @@ from jaxtyping import Bool, Float, Int32
 
 from posjax.attention.dense import Operands, visible
 from posjax.encoding import Array, Encoding, Needs, Site, members
-from posjax.extras import install_command
 from posjax.mask import Term, near
 
 _AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
@@ -95,7 +94,7 @@ def splash(encoding: Encoding, x: Operands, *, scale: float, interpret: bool = F
 def tokamax_refusal(encoding: Encoding, x: Operands) -> str | None:
     """Why tokamax cannot compute this attention; None if it can."""
     if importlib.util.find_spec("tokamax") is None:
-        return f"it needs tokamax, for Python 3.12 and newer: {install_command('tokamax')}"
+        return "it needs tokamax: pip install 'posjax[tokamax]', on Python 3.12 and newer"
     return None
 
 
