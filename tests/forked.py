@@ -32,7 +32,7 @@ def forked(calls, directory):
     """{name: (exit code, stdout, stderr)} of {name: (cwd, module, *arguments)}; their outputs are files in `directory`."""
     code = [sys.executable, "-c", PARENT, json.dumps(calls, default=str), str(directory)]
     environment = os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run(code, cwd=REPO, env=environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(code, cwd=REPO, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     outputs = {name: [(directory / f"{name}.{kind}").read_text() for kind in ("out", "err")] for name in calls}
     return {name: (code, *outputs[name]) for name, code in json.loads(done.stdout.splitlines()[-1]).items()}
