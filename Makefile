@@ -39,6 +39,7 @@ lint: .venv/installed-test
 # The site: documents, notebooks and the API reference. The atlas goes beside them, at build/site/atlas:
 #   make docs && .venv/bin/python -m experiments.atlas --out=build/site/atlas
 docs: .venv/installed-docs
+	rm -rf docs/reference    # pages of modules that are no more
 	.venv/bin/python -m sphinx --quiet -W --keep-going -c docs . build/site
 	cp build/site/README.html build/site/index.html
 

@@ -11,6 +11,7 @@ code 1 if a property fails: nothing is trained then.
 """
 
 import argparse
+import hashlib
 import pathlib
 import re
 import sys
@@ -48,14 +49,23 @@ def _enter(args: argparse.Namespace) -> int:
     study = plan(_with_entry(cli.load(args.config), encoding))
     if failed := check_all([encoding]):
         return failed
-    name = re.sub(r"\W+", "-", str(encoding)).strip("-")
-    workdir = pathlib.Path(args.workdir or cli.RUNS / "enter" / name)
+    workdir = pathlib.Path(args.workdir or cli.RUNS / "enter" / _folder(encoding, [args.spec, *args.imports]))
     with cli.alone_in(workdir, "enter"):
         cli.run_study(study, workdir, "enter")
         page, found = workdir / "README.md", comparison(read_study(workdir), encoding)
         page.write_text(f"{page.read_text().rstrip()}\n\n## {encoding} beside RoPE and ALiBi\n\n{found}\n")
     print(f"\n{found}\n\nThe page to attach: {page}")
     return 0
+
+
+def _folder(encoding: "Encoding", sources: list[str]) -> str:
+    """Returns the name of the folder of an encoding and its code: edited code has records of its own."""
+    files = sorted(path for source in sources if (path := pathlib.Path(source)).suffix == ".py")
+    digest = hashlib.sha256(str(encoding).encode())
+    for path in files:
+        digest.update(path.read_bytes())
+    name = re.sub(r"\W+", "-", str(encoding)).strip("-")
+    return f"{name}-{digest.hexdigest()[:8]}"
 
 
 def _with_entry(config: "ConfigDict", encoding: "Encoding") -> "ConfigDict":

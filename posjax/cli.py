@@ -83,13 +83,12 @@ def encodings_of(spec: str) -> list[Encoding]:
       ValueError: the spec cannot be read, or the file registers no encoding.
     """
     from posjax.describe.catalogue import facts
-    from posjax.spec import names, parse
+    from posjax.spec import REGISTRY, parse
 
     if not spec.endswith(".py"):
         return [parse(spec)]
-    before = names()
-    import_source(spec)
-    found = [facts(name) for name in names() if name not in before]
+    module = import_source(spec)
+    found = [facts(name) for name, cls in REGISTRY.items() if cls.__module__ == module.__name__]
     if unmade := [row.name for row in found if row.example is None]:
         raise ValueError(f"{unmade[0]} needs arguments: give it as a spec, with --import={spec}")
     if not found:
@@ -102,7 +101,7 @@ def _explain_options(add: Callable) -> None:
     add("--cite", action="store_true", help="print BibTeX of its papers instead")
     add("--length", type=_positive, metavar="N", help="tokens on the line (default: 16, in plots 128)")
     add("--grid", type=_sizes, metavar="HxW", help="tokens on a grid instead (or DxHxW)")
-    add("--prefix", type=int, default=0, metavar="N", help="class token and registers before them (default: none)")
+    add("--prefix", type=_count, default=0, metavar="N", help="class token and registers before them (default: none)")
     add("--head-dim", type=_positive, metavar="N", help="channels of a head (default: 8, in plots 64)")
     add("--num-heads", type=_positive, metavar="N", help="heads (default: 2, in plots 4)")
     add("--plot", nargs="?", const="plots", metavar="DIR", help="also write PNGs (default: into plots)")
@@ -122,13 +121,15 @@ def _explain(args: argparse.Namespace) -> int:
     that meet unseen angles beyond it; a spec is read in place of its own encoding, {own}.
     """
     if args.checkpoint is not None:
+        _refuse(args, "of an encoding", "cite", "plot", "length", "grid", "prefix", "head_dim", "num_heads")
         from posjax.describe.explain.turning import explain_checkpoint
 
         options = {name: getattr(args, name) for name in ("spec", "lengths", "trained_length", "scaling")}
         print("\n".join(explain_checkpoint(args.checkpoint, ignore=[*filter(None, args.ignore.split(","))], **options)))
         return 0
-    if args.spec is None or args.lengths or args.trained_length or args.scaling:
-        raise ValueError("give an encoding, as in: posjax explain rope; --lengths and such are for a --checkpoint")
+    _refuse(args, "of a --checkpoint", "lengths", "trained_length", "scaling", "ignore")
+    if args.spec is None:
+        raise ValueError("give an encoding, as in: posjax explain rope")
     if args.cite:
         return _cite(args)
     from posjax.describe.explain import whole
@@ -139,6 +140,11 @@ def _explain(args: argparse.Namespace) -> int:
             for path in whole.plot(encoding, pathlib.Path(args.plot), **_sizes_of(args, _PLOT, encoding)):
                 print(f"wrote {path}")
     return 0
+
+
+def _refuse(args: argparse.Namespace, whose: str, *options: str) -> None:
+    if given := [f"--{name.replace('_', '-')}" for name in options if getattr(args, name)]:
+        raise ValueError(f"{', '.join(given)}: options {whose}; leave them out")
 
 
 def _cite(args: argparse.Namespace) -> int:
@@ -159,6 +165,10 @@ def _sizes_of(args: argparse.Namespace, defaults: dict, encoding: Encoding) -> d
         height, width = defaults["grid"]
         grid = (height, grid_width(encoding) or width) if 2 in encoding.dimensions else (2, 3, 4)
     return sizes | {"grid": grid, "prefix": args.prefix}
+
+
+def _count(text: str) -> int:
+    return 0 if text == "0" else _positive(text)
 
 
 def _positive(text: str) -> int:

@@ -10,14 +10,8 @@ from types import ModuleType
 from posjax import spec
 from posjax.attention import backends
 
-_BROKEN = (
-    ImportError,
-    SyntaxError,
-    NameError,
-    AttributeError,
-    TypeError,
-    OSError,
-)  # what a file of user code may raise
+# What a file of user code may raise.
+_BROKEN = (ImportError, SyntaxError, NameError, AttributeError, TypeError, OSError)
 
 
 def import_user_code(sources: Sequence[str]) -> None:
@@ -67,7 +61,7 @@ def _import_file(path: pathlib.Path) -> ModuleType:
     if not path.is_file():
         raise ValueError(f"there is no file {str(path)!r}")
     if (folder := str(path.resolve().parent)) not in sys.path:
-        sys.path.insert(0, folder)
+        sys.path.append(folder)  # last: a file of the user's does not hide a library's
     source = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(source)
     sys.modules[name] = module  # dataclasses look their module up while it is being imported

@@ -65,7 +65,7 @@ def attend(
         one sequence: if a large batch of many heads fills the memory, ask for "blockwise".
       scale: of the logits before the bias, a number or a traced scalar; 1/sqrt(D) by default.
       softcap: keeps the scaled products before the bias within -softcap ... softcap, by softcap tanh(logits / softcap);
-        of our implementations, dense and blockwise have it.
+        dense, blockwise and tokamax have it.
       return_weights: also returns the attention weights, which sum to 1, or less where there is a sink or the encoding has
         `weigh`; dense only.
       consumed: the hooks among "place", "embed" and "observe" that were run before; `posjax.host` runs them all.

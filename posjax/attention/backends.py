@@ -72,7 +72,7 @@ class Backend:
         if self.platform not in (None, asked.platform):
             return f"it runs on a {self.platform.upper()}, this is for a {asked.platform.upper()}{self.elsewhere}"
         if asked.softcap is not None and not self.softcaps:
-            return "it knows no softcap, dense and blockwise do"
+            return "it knows no softcap; dense, blockwise and tokamax do"
         for member in members(asked.encoding):
             if unknown := sorted((member.hooks & WITHIN_ATTENTION) - self.hooks):
                 return f"{member} {HOOKS[unknown[0]].does} (`{unknown[0]}`), which it does not compute"

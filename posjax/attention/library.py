@@ -40,7 +40,7 @@ def cudnn_refusal(encoding: Encoding, x: Operands, capability: str | None) -> st
         return f"cuDNN takes one head dim, a multiple of 8 up to {largest} here, got {q.shape[2]} and {v.shape[2]}"
     if Needs.HEAD_DIM in encoding.needs:
         return f"cuDNN takes one head dim, and {encoding} changes that of queries and keys"
-    if not (_is_one_document(x.q_site) and _is_one_document(x.k_site)):
+    if not _is_one_document(x.q_site, x.k_site):
         return "cuDNN knows no documents and padding, and the sites are not known to be free of them when traced"
     return _plain_refusal(encoding, x) or _window_refusal(encoding, x.q_order is not None)
 
@@ -113,7 +113,7 @@ def tokamax(
     operands = x.rotated_q, x.rotated_k, _like(x.rotated_k, x.v)
     attention = importlib.import_module("tokamax").dot_product_attention
     causal = x.q_order is not None
-    if all(map(_is_one_document, (x.q_site, x.k_site))) and _plain_refusal(encoding, x) is None:
+    if _is_one_document(x.q_site, x.k_site) and _plain_refusal(encoding, x) is None:
         size = _window(encoding)
         window = None if size is None else (size - 1, 0 if causal else size - 1)
         return attention(*operands, is_causal=causal, local_window_size=window, **told).astype(x.q.dtype)
@@ -193,12 +193,12 @@ def _window(encoding: Encoding) -> int | None:
     return next((math.ceil(mask.size) for mask in masks if isinstance(mask, near) and not mask.inclusive), None)
 
 
-def _is_one_document(site: Site) -> bool:
-    """Whether all tokens are known, at tracing time, to be in one document."""
-    segment = site.segment
-    return (
-        isinstance(segment, np.ndarray) and len(segment) > 0 and segment[0] > 0 and bool((segment == segment[0]).all())
-    )
+def _is_one_document(q_site: Site, k_site: Site) -> bool:
+    """Whether all queries and keys are known, at tracing time, to be in one document."""
+    if not all(isinstance(site.segment, np.ndarray) for site in (q_site, k_site)):
+        return False
+    segment = np.concatenate([q_site.segment, k_site.segment])
+    return len(segment) > 0 and segment[0] > 0 and bool((segment == segment[0]).all())
 
 
 def _counts(order) -> bool:

@@ -112,6 +112,31 @@ def test_tokamax_is_dense(spec, causal, site):
     check(tokamax, spec, causal, site)
 
 
+def test_tokamax_caps_logits_and_reads_zeros_where_nothing_is_seen():
+    pytest.importorskip("tokamax", reason="tokamax is not installed: the extra tokamax brings it, from Python 3.12 on")
+    q_site = pj.sites(LENGTH)
+    k_site = q_site._replace(segment=np.repeat([2, 1], [15, 5]).astype(np.int32))
+    q, k, v = (jax.random.normal(jax.random.key(n), (LENGTH, HEADS, width)) for n, width in enumerate((8, 8, 12)))
+
+    def loss(q, k, v, implementation):
+        told = dict(causal=True, softcap=0.5, implementation=implementation)
+        out = pj.attend(pj.parse("none"), (), 5 * q, k, v, q_site, k_site, **told)
+        return jnp.sum(jnp.sin(out)), out
+
+    found, expected = (
+        jax.value_and_grad(functools.partial(loss, implementation=name), (0, 1, 2), has_aux=True)(q, k, v)
+        for name in ("tokamax", "dense")
+    )
+    assert not found[0][1][:15].any()
+    close(found, expected, atol=2e-5)
+
+
+def test_cudnn_refuses_queries_and_keys_of_unlike_documents():
+    other = pj.sites(LENGTH)._replace(segment=np.full(LENGTH, 2, np.int32))
+    given = operands(pj.sites(LENGTH))._replace(k_site=other)
+    assert "documents" in cudnn_refusal(pj.parse("none"), given, "9.0")
+
+
 def test_tokamax_is_missed_by_name(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install" in tokamax_refusal(pj.parse("none"), operands(pj.sites(LENGTH)))
@@ -286,7 +311,7 @@ def test_a_backend_of_ones_own_is_used_by_name():
 
     close(read("mine"), read("dense"))
     assert len(called) == 1
-    with pytest.raises(ValueError, match=r"'mien'; did you mean 'mine'\? known: auto, dense, .*splash, mine"):
+    with pytest.raises(ValueError, match=r"'mien'; did you mean 'mine'\? known: auto, dense, .*tokamax, mine"):
         read("mien")
     with pytest.raises(ValueError, match="never holds the attention weights"):
         pj.attend(encoding, params, *qkv, site, site, implementation="mine", return_weights=True)
