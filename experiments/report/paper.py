@@ -155,7 +155,7 @@ def forest(found: Sequence[Compared], paper: ConfigDict) -> Drawn:
 def along(records: Records, axis: ConfigDict) -> Drawn | None:
     """Draws the headline of every row over the studies, placed at `axis.values` {study: number}; None without a headline.
 
-    The caption names the gains from the first study to the last that differ from the least gain.
+    The caption names gains from the first study to the last, of those with several seeds, that differ from the least gain.
     """
     places = {study: float(x) for study, x in axis["values"].items() if study in records.studies}
     ordered = sorted(places, key=places.__getitem__)
@@ -170,9 +170,10 @@ def along(records: Records, axis: ConfigDict) -> Drawn | None:
     title = title_of(column.metric, records[0].unit)
     figure = figures.line_panels(lines, figures.styles(records), {"": list(lines)}, shown, title)
     told = f"{column.metric.capitalize()} along the {axis.title}: means and 95 % intervals over seeds."
-    return Drawn(
-        "along", figure, " ".join([told, *_gains(*(records.studies[ordered[end]] for end in (0, -1)), column)])
-    )
+    each = [records.studies[study] for study in ordered]
+    several = [study for study in each if all(len(study.values(row, *column)) > 1 for row in study.rows)]
+    gains = _gains(several[0], several[-1], column) if len(several) > 1 else []
+    return Drawn("along", figure, " ".join([told, *gains]))
 
 
 def _gains(first: StudyRecords, last: StudyRecords, column: Column) -> list[str]:

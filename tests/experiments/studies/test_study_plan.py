@@ -131,6 +131,8 @@ def test_a_table_may_have_seeds_of_its_own():
         "digits_vit": (8,),
         "pydoc_decoder": (0, 1, 2, 3, 4),
     }
+    asked = plan(made, seeds="3")
+    assert {asked.seeds(row) for row in asked.rows} == {(3,)}
 
 
 def test_variants_are_chosen_and_fine_tunes_left_out():
