@@ -50,6 +50,7 @@ HOW = [
     ("posjax.cli explain NAME", "parsed", []),
     ("posjax.cli explain", "slow", []),
     ("posjax.cli check NAME", "parsed", []),
+    ("posjax.cli check mine.py", "parsed", []),  # a reader's own file
     ("posjax.cli check steps", "parsed", []),  # the guide's encodings are checked by tests/test_docs.py
     ("posjax.cli check", "slow", []),
     ("scorecard inverse", "slow", ["--length=64"]),
