@@ -5,9 +5,9 @@
 
 Trains configs/enter.py with five seeds a row: a ViT on digits, if the encoding takes (row, column) positions, and a decoder
 on Python's documentation, if it takes positions on a line and suits causal attention. The page to attach is README.md of the
-workdir, runs/enter/NAME by default. Its last section is the comparison that is also printed: differences from RoPE and ALiBi
-with their p-values, by Welch's t test with Holm's correction over all of them. Killed and started again, it goes on. Exit
-code 1 if a property fails: nothing is trained then.
+workdir, runs/enter/NAME-DIGEST by default, with a digest of your code. Its last section is the comparison that is also
+printed: differences from RoPE and ALiBi with their p-values, by Welch's t test with Holm's correction over all of them.
+Killed and started again, it goes on. Exit code 1 if a property fails: nothing is trained then.
 """
 
 import argparse

@@ -101,11 +101,19 @@ def test_an_encoding_that_fails_a_property_is_not_trained(workplace, capsys):
 def test_an_entry_leaves_a_page_that_ends_with_its_comparison(workplace, capsys):
     assert enter.main(["mine.py", "--config=small.py"]) == 0
     printed = capsys.readouterr().out
-    page = (workplace / "runs" / "enter" / "nothing" / "README.md").read_text()
+    (workdir,) = (workplace / "runs" / "enter").glob("nothing-*")
+    page = (workdir / "README.md").read_text()
     section = page.partition("## nothing() beside RoPE and ALiBi\n\n")[2].strip()
     assert section in printed
     assert section.count("\n") == 1 + 3  # a score of the ViT, and two lengths of the decoder
-    records = read_study(workplace / "runs" / "enter" / "nothing")
+    records = read_study(workdir)
     assert {(record.study, record.row) for record in records} == {
         (study, row) for study in ("digits_vit", "pydoc_decoder") for row in ("entry", "rope", "alibi")
     }
+
+
+def test_edited_code_has_records_of_its_own(workplace):
+    encoding, file = pj.parse("none"), workplace / "mine.py"
+    before = enter._folder(encoding, [str(file), "package.module"])
+    file.write_text(f"{file.read_text()}\n# edited\n")
+    assert enter._folder(encoding, [str(file), "package.module"]) != before
