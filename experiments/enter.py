@@ -49,7 +49,7 @@ def _enter(args: argparse.Namespace) -> int:
     study = plan(_with_entry(cli.load(args.config), encoding))
     if failed := check_all([encoding]):
         return failed
-    workdir = pathlib.Path(args.workdir or cli.RUNS / "enter" / _folder(encoding, [args.spec, *args.imports]))
+    workdir = pathlib.Path(args.workdir or cli.RUNS / "enter" / folder_of(encoding, [args.spec, *args.imports]))
     with cli.alone_in(workdir, "enter"):
         cli.run_study(study, workdir, "enter")
         page, found = workdir / "README.md", comparison(read_study(workdir), encoding)
@@ -58,7 +58,7 @@ def _enter(args: argparse.Namespace) -> int:
     return 0
 
 
-def _folder(encoding: "Encoding", sources: list[str]) -> str:
+def folder_of(encoding: "Encoding", sources: list[str]) -> str:
     """Returns the name of the folder of an encoding and its code: edited code has records of its own."""
     files = sorted(path for source in sources if (path := pathlib.Path(source)).suffix == ".py")
     digest = hashlib.sha256(str(encoding).encode())

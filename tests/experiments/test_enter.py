@@ -114,6 +114,6 @@ def test_an_entry_leaves_a_page_that_ends_with_its_comparison(workplace, capsys)
 
 def test_edited_code_has_records_of_its_own(workplace):
     encoding, file = pj.parse("none"), workplace / "mine.py"
-    before = enter._folder(encoding, [str(file), "package.module"])
+    before = enter.folder_of(encoding, [str(file), "package.module"])
     file.write_text(f"{file.read_text()}\n# edited\n")
-    assert enter._folder(encoding, [str(file), "package.module"]) != before
+    assert enter.folder_of(encoding, [str(file), "package.module"]) != before
