@@ -395,7 +395,7 @@ def test_capped_logits_are_the_same_in_tiles_and_in_a_cache(spec):
 
 def test_what_knows_no_soft_cap_refuses_it():
     q, site = jnp.ones((4, 2, 8)), pj.sites(4)
-    with pytest.raises(ValueError, match="it knows no softcap, dense and blockwise do"):
+    with pytest.raises(ValueError, match="it knows no softcap; dense, blockwise and tokamax do"):
         pj.attend(pj.parse("rope"), (), q, q, q, site, site, softcap=2.0, implementation="pallas_interpret")
     context = ContextParallel(jax.sharding.Mesh(np.array(jax.devices()[:1]), ("context",)))
     with pytest.raises(ValueError, match=r"softcap=2\.0: devices that share sequences know none"):
