@@ -122,8 +122,8 @@ CLAIMS = (
             "none, Pile": 13.10,
             "sinusoidal, Pile": 12.93,
         },
-        doubt="At 0.4 million parameters, with one seed, the lead is less than at any smaller size: there no encoding has begun "
-        "to tell positions.",
+        doubt="At 0.4 million parameters, with one seed, the lead is less than at any smaller size: there no encoding has "
+        "begun to tell positions.",
         tried="A rate for each row and size; one seed at 0.4 million parameters; twice the depth at 0.2 (none-needs-depth).",
         remains="More seeds of 0.4M, and 0.8M and 3.2M of this config.",
         follow_up=(
