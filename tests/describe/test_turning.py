@@ -109,4 +109,8 @@ def test_the_command_reads_a_folder(tmp_path, capsys):
     assert "rope() + window(size=16) (layers 0)" in out
     assert "rope(scaling=yarn(factor=1, original_length=64)) (layers 1)" in out
     assert cli.main(["explain", "--lengths=256"]) == 2
+    assert "--lengths: options of a --checkpoint; leave them out" in capsys.readouterr().err
+    assert cli.main(["explain", f"--checkpoint={tmp_path}", "--cite"]) == 2
+    assert "--cite: options of an encoding; leave them out" in capsys.readouterr().err
+    assert cli.main(["explain"]) == 2
     assert "give an encoding, as in: posjax explain rope" in capsys.readouterr().err
