@@ -123,9 +123,7 @@ def _fixed_size() -> ConfigDict:
     study = _shared()
     study.data.least_area = 0.35  # things of several sizes are seen in training, as in the recipes of the papers
     study.model.patch_size = 4
-    study.encodings = encodings(
-        learned="learned", alibi="alibi", swin="swin", fire="fire(init_L=9)", pape="pape", compass="compass_rope"
-    )
+    study.encodings = encodings(learned="learned", alibi="alibi", swin="swin")
     study.variants = ConfigDict(
         {
             "learned": {"learned": None, "learned, resized": RESIZED},

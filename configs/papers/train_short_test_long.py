@@ -35,7 +35,6 @@ _ENCODINGS = {
     "fire": "fire",
     "xpos": "xpos",
     "fox": "fox",
-    "inkling": "inkling(extent=128)",  # what is beyond the training length would never be trained
 }
 
 

@@ -6,10 +6,8 @@ documents either. The library tokamax (openxla/tokamax) takes any mask, as a mat
 """
 
 import functools
-import importlib
 import importlib.util
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -109,17 +107,18 @@ def tokamax(
     Args:
       implementation: of tokamax, as "triton" or "xla"; None lets it choose.
     """
-    told: dict[str, Any] = dict(scale=scale, logits_soft_cap=softcap, implementation=implementation)
-    operands = x.rotated_q, x.rotated_k, _like(x.rotated_k, x.v)
-    attention = importlib.import_module("tokamax").dot_product_attention
-    causal = x.q_order is not None
-    if _is_one_document(x.q_site, x.k_site) and _plain_refusal(encoding, x) is None:
-        size = _window(encoding)
-        window = None if size is None else (size - 1, 0 if causal else size - 1)
-        return attention(*operands, is_causal=causal, local_window_size=window, **told).astype(x.q.dtype)
+    import tokamax as library
+
+    causal, size = x.q_order is not None, _window(encoding)
     seen = visible(encoding, x.q_site, x.k_site, x.q_order, x.k_order)
-    out = attention(*operands, mask=seen[None], **told)
-    return jnp.where(jnp.any(seen, axis=1)[:, None, None], out, 0.0).astype(x.q.dtype)
+    if _is_one_document(x.q_site, x.k_site) and _plain_refusal(encoding, x) is None:
+        told = dict(is_causal=causal, local_window_size=size and (size - 1, 0 if causal else size - 1))
+    else:
+        told = dict(mask=seen[None])
+    heads = x.rotated_q, x.rotated_k, _like(x.rotated_k, x.v)
+    told |= dict(scale=scale, logits_soft_cap=softcap, implementation=implementation)
+    out = library.dot_product_attention(*heads, **told)
+    return (out if "mask" not in told else jnp.where(jnp.any(seen, axis=1)[:, None, None], out, 0.0)).astype(x.q.dtype)
 
 
 @jax.custom_vjp

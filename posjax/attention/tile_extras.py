@@ -165,7 +165,7 @@ class SharedBias(Extras):
 
         def by_offset(tile):
             one = jax.tree.map(lambda x: x[:1], tile.q_site)
-            row = self._of_pairs(tile._replace(q_site=_on_line(one, 0), k_site=_on_line(tile.k_site, num_q - 1)))
+            row = self._of_pairs(tile._replace(q_site=_lined_up(one, 0), k_site=_lined_up(tile.k_site, num_q - 1)))
             of_query = lambda n: jax.lax.dynamic_slice_in_dim(row[:, 0], num_q - 1 - n, num_k, axis=1)  # noqa: E731
             return jax.vmap(of_query, out_axes=1)(jnp.arange(num_q, dtype=jnp.int32))
 
@@ -234,16 +234,16 @@ def _on_one_line(sites: list[tuple[Site, int]]) -> Bool[Array, ""] | None:
     return jnp.all(jnp.stack(lines))
 
 
-def _on_line(site: Site, before: int) -> Site:
+def _lined_up(site: Site, before: int) -> Site:
     """A tile on a line, with so many tokens more before it; its padding stands there too."""
     place = jnp.arange(-before, len(site.segment), dtype=jnp.int32)
 
-    def on_line(site):
+    def lined_up(site):
         first = site.position[before]
         position = first + place.astype(first.dtype).reshape(-1, *first.shape)
         return site._replace(position=position, prefix=jnp.zeros_like(site.prefix))
 
-    return _each_site(on_line, jax.tree.map(lambda x: x[jnp.maximum(place, 0)], site))
+    return _each_site(lined_up, jax.tree.map(lambda x: x[jnp.maximum(place, 0)], site))
 
 
 def extras_of(plan: Plan, operands: Operands) -> Extras:
