@@ -6,6 +6,7 @@ documents either. The library tokamax (openxla/tokamax) takes any mask, as a mat
 """
 
 import functools
+import importlib
 import importlib.util
 import math
 
@@ -107,8 +108,6 @@ def tokamax(
     Args:
       implementation: of tokamax, as "triton" or "xla"; None lets it choose.
     """
-    import tokamax as library
-
     causal, size = x.q_order is not None, _window(encoding)
     seen = visible(encoding, x.q_site, x.k_site, x.q_order, x.k_order)
     if _is_one_document(x.q_site, x.k_site) and _plain_refusal(encoding, x) is None:
@@ -117,7 +116,7 @@ def tokamax(
         told = dict(mask=seen[None])
     heads = x.rotated_q, x.rotated_k, _like(x.rotated_k, x.v)
     told |= dict(scale=scale, logits_soft_cap=softcap, implementation=implementation)
-    out = library.dot_product_attention(*heads, **told)
+    out = importlib.import_module("tokamax").dot_product_attention(*heads, **told)
     return (out if "mask" not in told else jnp.where(jnp.any(seen, axis=1)[:, None, None], out, 0.0)).astype(x.q.dtype)
 
 
