@@ -205,7 +205,8 @@ def test_it_runs_in_small_on_a_cpu_and_goes_on_where_it_was(tmp_path):
     assert len(set(names)) == len(records) >= 6
     assert not [record["skip"] for record in records if record["skip"]]
     (kernel,) = (record for record in records if "found" in record)
-    assert {"blockwise", "dense", "pallas_interpret"} == set(kernel["found"])
-    assert all(agrees(kernel, found) for found in kernel["found"].values())
+    ran = {name: result for name, result in kernel["found"].items() if "refused" not in result}
+    assert {"blockwise", "dense", "pallas_interpret"} == set(ran)
+    assert all(agrees(kernel, result) for result in ran.values())
     assert "This was run on a CPU, in small" in (tmp_path / "table.md").read_text()
     assert "0 checks on cpu" in told[1]
