@@ -18,7 +18,7 @@ from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, 
 def get_config() -> ConfigDict:
     config = ConfigDict()
     config.name = "fashion_vit"
-    config.title = "Eight positional encodings in a ViT on Fashion-MNIST"
+    config.title = "Eleven positional encodings in a ViT on Fashion-MNIST"
     config.point = "Which positional encoding helps a small ViT, and does it matter that it knows directions?"
     config.page = ConfigDict()
     config.page.says = (
@@ -49,6 +49,9 @@ def _fashion_vit() -> ConfigDict:
             "kerple": "kerple",
             "lookhere": "lookhere",
             "t5": "t5",
+            "fire": "fire(init_L=9)",  # patches: beyond any distance on the grid
+            "pape": "pape",
+            "compass": "compass_rope",
         },
         sort_keys=False,
     )

@@ -171,6 +171,8 @@ def run(
     made = config_parser(pathlib.Path(sys.argv[0]).stem, doc, options, many_processes=many_processes, rows=rows)
     try:
         config, args = read(made, sys.argv[1:])
+        if not rows and {"encodings", "studies"} & set(config):
+            raise UsageError(f"--config={args.config} is of a study: run it by python -m experiments.ablate")
     except (UsageError, SyntaxError, *USER_ERRORS) as error:
         sys.exit(tell(error))
     shared = ("config", "workdir", "imports", "traceback", "coordinator", "processes", "process")

@@ -68,6 +68,20 @@ def test_what_is_exported_is_what_was_trained(run, exported, tmp_path, capsys):
 
 
 @pytest.mark.slow
+def test_a_small_folder_of_a_run_is_read_as_the_run(run, tmp_path, capsys):
+    assert export.main([f"--checkpoint={run}", f"--out={tmp_path}", "--small"]) == 0
+    assert "seed 0 after 2 steps" in capsys.readouterr().out
+    tokens = jnp.arange(40, dtype=jnp.int32)[None]
+    whole, small = (
+        each.model.apply({"params": each.of(0)}, tokens, pj.sites(40)) for each in map(load_run, (run, tmp_path))
+    )
+    np.testing.assert_allclose(small, whole, atol=5e-3)
+    assert generate.main([f"--checkpoint={tmp_path}", "--prompt=the grass is", "--steps=4"]) == 0
+    assert export.main([f"--checkpoint={run}", f"--out={tmp_path}", "--small", "--all"]) == 2
+    assert "--small writes no family's folder" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "encoding", ["{own} + window(8)", *(pytest.param(each, marks=pytest.mark.thorough) for each in (None, "learned"))]
 )

@@ -155,6 +155,10 @@ def test_help_is_the_docstring(call):
             "--config.qqqq=1: no such field; the fields are model, model.flag, model.name, model.rate, model.shape, "
             'model.width, raises, rows, rows["rope(base=0.5)"], seed, steps',
         ),
+        (
+            ["--config=configs/quickstart.py"],
+            "--config=configs/quickstart.py is of a study: run it by python -m experiments.ablate",
+        ),
         (["--config=x.py", "--config.model.width=a"], "--config.model.width=a: expected int"),
         (["--config=x.py", "--config.seed=1.5"], "--config.seed=1.5: expected int"),
         (["--config=x.py", "--config.model.rate=fast"], "--config.model.rate=fast: expected float"),

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from configs import decoder
 from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, Table, above, below, rise
 
-_ROWS = ("none", "sinusoidal", "rope", "alibi", "kerple", "t5(bidirectional=False)", "fire", "fox")
+_ROWS = ("none", "sinusoidal", "rope", "alibi", "kerple", "t5(bidirectional=False)", "fire", "fox", "inkling(extent=128)")
 
 
 def get_config() -> ConfigDict:
@@ -69,6 +69,7 @@ def get_config() -> ConfigDict:
 KAZEMNEJAD = Source("Kazemnejad et al.", 2023, "2305.19466")
 FIRE = Source("Li et al.", 2023, "2310.04418")
 SANDWICH = Source("Chi et al.", 2022, "2212.10356")
+INKLING = Source("Thinking Machines", 2026, elsewhere="the model Inkling, in transformers 5.24")
 _KEYS = Table("retrieval", "retrieval", "passkey exact match")
 _L, _8L = 128, 1024
 
@@ -104,6 +105,14 @@ CLAIMS = (
         (below(rise(_KEYS, "alibi", _L, _8L)),),
         role=CONTROL,
         doubt="Its seeds differ: some find every key at eight times the trained length, others none.",
+    ),
+    Claim(
+        "inkling-finds-further",
+        INKLING,
+        "our own control; no number",
+        "Beyond the training length a relative bias read off the query's token retrieves better than RoPE.",
+        (above(_KEYS("inkling", _8L) - _KEYS("rope", _8L)),),
+        role=CONTROL,
     ),
 )
 

@@ -35,6 +35,7 @@ _ENCODINGS = {
     "fire": "fire",
     "xpos": "xpos",
     "fox": "fox",
+    "inkling": "inkling(extent=128)",
 }
 
 
@@ -95,6 +96,7 @@ def _books(config: ConfigDict) -> None:
     )
     config.page.arguments = "--config.data.files=books_pd"
     config.data.name = "books_pd"
+    del config.encodings["inkling"]
     config.measures.lengths.documents = 2
 
 
@@ -122,6 +124,7 @@ KERPLE = Source("Chi et al.", 2022, "2205.09921")
 SANDWICH = Source("Chi et al.", 2022, "2212.10356")
 XPOS = Source("Sun et al.", 2022, "2212.10554")
 FOX = Source("Lin et al.", 2025, "2503.02130")
+INKLING = Source("Thinking Machines", 2026, elsewhere="the model Inkling, in transformers 5.24")
 _FLAT = 0.02  # nats: a loss that rises by no more over all lengths is called flat
 _FAILING = 0.5  # nats: a loss that rises by more over all lengths is called failing
 _CLOSE = 0.1  # nats: called competitive; the published gap of Haviv et al. is below it
@@ -258,6 +261,13 @@ _TRAIN_SHORT = (
         "abstract; no number",
         "Forget gates are ahead of RoPE at the training length and beyond it.",
         tuple(below(_SHORT("fox", length) - _SHORT("rope", length)) for length in (_L, _32L)),
+    ),
+    Claim(
+        "inkling-beyond-rope",
+        INKLING,
+        "said of the model, no number; an extent of 1024 tokens there, of the trained 128 here",
+        "Relative biases read off the query's token extrapolate better than RoPE.",
+        tuple(below(_SHORT("inkling", length) - _SHORT("rope", length)) for length in (_8L, _32L)),
     ),
     Claim(
         "rope-learns-faster",

@@ -15,7 +15,7 @@ from typing import Any
 
 import vl_convert
 
-from experiments.atlas import breaks, cards, charts, images, landscapes, measured, models, sizes, which
+from experiments.atlas import breaks, cards, charts, images, landscapes, measured, models, sizes, trained, which
 from experiments.atlas.sources import DOCS, tour
 from experiments.report.families import FAMILIES
 from experiments.report.html import to_html
@@ -27,7 +27,7 @@ STATIC = pathlib.Path(__file__).with_name("static")
 SCRIPTS = (
     *("words.js", "charts.js", "live.js", "forms.js", "kinds.js", "home.js", "which.js", "map.js", "card.js"),
     *("landscape.js", "distance.js", "clocks.js", "scaling.js", "images.js", "compare.js", "measured.js", "sizes.js"),
-    *("models.js", "errata.js", "breaks.js"),
+    *("trained.js", "models.js", "errata.js", "breaks.js"),
 )  # pages, in the order of the menu; atlas.js comes before them, start.js after
 
 _REAL_MODELS = DOCS.parent / "results" / "real_models"
@@ -68,6 +68,7 @@ DATA: Mapping[str, Callable[[Results], Any]] = {
     "measured": measured.measured,
     "which": which.which,
     "sizes": sizes.sizes,
+    "trained": lambda results: trained.trained(),
     "models": lambda results: models.models() | {"pages": REAL_MODELS},
     "breaks": lambda results: breaks.all_bugs(DOCS),
     "errata": lambda results: breaks.errata_rows(DOCS),

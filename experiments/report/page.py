@@ -298,7 +298,7 @@ def core_hours(records: Iterable[Record], points: Iterable[Record] = ()) -> floa
 
 def commits(records: Iterable[Record]) -> list[str]:
     """Returns short hashes of the commits that made the records; `-dirty` if files had been changed."""
-    found = dict.fromkeys(str(record.versions.get("commit", "unknown")) for record in records)
+    found = dict.fromkeys(str(record.versions.get("commit") or "unknown") for record in records)
     return [commit[:7] + ("-dirty" if commit.endswith("-dirty") else "") for commit in found]
 
 

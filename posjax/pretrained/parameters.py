@@ -15,6 +15,11 @@ def paths_of(params: Mapping[str, Any]) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
 
+def is_encoding(path: str) -> bool:
+    """Says whether a parameter is an encoding's, by its path."""
+    return any(part.split("_")[0] == "encoding" for part in path.split("/"))
+
+
 def tree_of(like: Any, leaves: Mapping[str, Any]) -> Any:
     """Returns a tree of the same form whose leaves are taken by their paths."""
     return jax.tree.unflatten(jax.tree.structure(like), [leaves[path] for path in paths_of(like)])

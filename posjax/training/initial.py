@@ -22,7 +22,7 @@ from posjax.models.replacing import with_encoding
 from posjax.models.transformer import BlockModel
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained.fields import json_fields
-from posjax.pretrained.parameters import paths_of, tree_of
+from posjax.pretrained.parameters import is_encoding, paths_of, tree_of
 from posjax.spec import nearest, parse_layers
 from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import Task
@@ -234,7 +234,7 @@ def initial_params(
 def _has_table(model: Any) -> bool:
     """Says whether a model's encoding has a parameter for each position."""
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *model.example()))
-    return any(model.length in leaf.shape for name, leaf in paths_of(shapes).items() if _is_encoding(name))
+    return any(model.length in leaf.shape for name, leaf in paths_of(shapes).items() if is_encoding(name))
 
 
 def _resized(start: Start, found: list[Any], task: Task, method: str | None) -> tuple[Any, list[Any]]:
@@ -261,7 +261,7 @@ def renewed(params: Any, init: Callable[[], Any]) -> Any:
     Raises:
       ValueError: the other model has further parameters beside its encoding's.
     """
-    anew = jax.jit(lambda: {name: leaf for name, leaf in paths_of(init()).items() if _is_encoding(name)})()
+    anew = jax.jit(lambda: {name: leaf for name, leaf in paths_of(init()).items() if is_encoding(name)})()
     leaves, wanted = paths_of(params) | anew, jax.eval_shape(init)
     for name in paths_of(wanted):
         if name not in leaves:
@@ -336,10 +336,6 @@ def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
                 f"{name} is {was} in {path}, but {needed} in this model: config.model must be as it was trained there"
             )
     return jax.tree.map(lambda leaf, like: np.asarray(leaf, like.dtype), tree_of(wanted, leaves), wanted)
-
-
-def _is_encoding(name: str) -> bool:
-    return any(part.split("_")[0] == "encoding" for part in name.split("/"))
 
 
 def _is_head(name: str) -> bool:

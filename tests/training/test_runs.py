@@ -11,10 +11,11 @@ from ml_collections import ConfigDict
 from small import small_vit
 
 from posjax.jsonl import config_hash
+from posjax.pretrained.parameters import is_encoding, paths_of
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.identity import digest, identity, read_run
 from posjax.training.loop import train
-from posjax.training.runs import is_run, load_run
+from posjax.training.runs import KEPT, is_run, keep, load_run
 from posjax.training.tasks import make_task
 
 
@@ -63,6 +64,41 @@ def test_a_folder_without_checkpoints_is_refused_and_its_rows_are_named(trained,
     with pytest.raises(ValueError, match="give the workdir of a run"):
         load_run(tmp_path)
     assert not Checkpoints(tmp_path / "checkpoints").directory.exists()
+
+
+def test_a_kept_seed_is_that_seed_in_half_precision(trained, tmp_path):
+    _, row = trained
+    run = load_run(row)
+    keep(run, 1, row, tmp_path / "kept")
+    kept = load_run(tmp_path / "kept")
+    assert is_run(tmp_path / "kept")
+    assert (kept.seeds, kept.step, kept.config.steps) == ((5,), 2, 2)
+    assert kept.times == pytest.approx(run.times, nan_ok=True)
+    for name, leaf in paths_of(run.of(1)).items():
+        rounded = leaf if is_encoding(name) else leaf.astype(np.float16).astype(leaf.dtype)
+        np.testing.assert_array_equal(paths_of(kept.of(0))[name], rounded)
+    keep(kept, 0, tmp_path / "kept", tmp_path / "again")
+    jax.tree.map(np.testing.assert_array_equal, load_run(tmp_path / "again").params, kept.params)
+    with pytest.raises(CheckpointError, match="no step 1 in .*the one that was kept is 2"):
+        load_run(tmp_path / "kept", step=1)
+
+
+def test_a_kept_run_that_was_changed_is_refused(trained, tmp_path):
+    _, row = trained
+    keep(load_run(row), 0, row, tmp_path)
+    whole = (tmp_path / KEPT).read_bytes()
+    for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:-3]):
+        (tmp_path / KEPT).write_bytes(damaged)
+        with pytest.raises(ValueError, match="put back both files|cut off"):
+            load_run(tmp_path)
+
+
+def test_parameters_beyond_half_precision_are_not_kept(trained, tmp_path):
+    _, row = trained
+    run = load_run(row)
+    with pytest.raises(ValueError, match="head/kernel of .* is not finite in float16: keep the whole run"):
+        keep(run._replace(params={**run.params, "head": {"kernel": np.full((2, 3), 1e6)}}), 0, row, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_says_once_what_it_is(trained):

@@ -14,7 +14,7 @@ from experiments.records import Records, StudyRecords, append_records
 from experiments.report import __main__ as report
 from experiments.report import figures, paper
 from experiments.report.html import to_html
-from experiments.report.page import core_hours, in_config_order, regime, write_study_page
+from experiments.report.page import commits, core_hours, in_config_order, regime, write_study_page
 from experiments.report.statistics import RowCurve
 
 LABELS = ("none", "learned", "rope", "<b>", "a|b")
@@ -256,3 +256,8 @@ def test_a_study_of_ours_names_its_claims(tmp_path):
     text = (tmp_path / "heads" / "README.md").read_text()
     assert '- <a id="heads-confound-alibi"></a>**Holds.** ALiBi' in text
     assert text.index("**Holds.**") < text.index("## 2 heads")
+
+
+def test_commits_are_short_and_code_without_one_is_said_to_be_unknown():
+    versions = [{"commit": "0123456789ab-dirty"}, {"commit": "fedcba987654"}, {"commit": None}, {}]
+    assert commits([record(versions=each) for each in versions]) == ["0123456-dirty", "fedcba9", "unknown"]

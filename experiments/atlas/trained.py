@@ -1,0 +1,112 @@
+"""What the heads of the small trained models look at, by distance and by direction.
+
+    python -m experiments.atlas.trained         # writes results/trained/attention.json, which the atlas shows
+
+The models are those of results/trained, see configs/trained.py; a head's attention is a mean over queries, and over the texts
+or images that the model was evaluated on.
+"""
+
+import json
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from experiments import cli
+
+FOLDER = pathlib.Path(__file__).parents[2] / "results" / "trained"
+FILE = FOLDER / "attention.json"
+_TEXTS, _IMAGES = 8, 64
+
+
+def trained() -> dict[str, Any]:
+    """Returns the contents of attention.json.
+
+    {"decoder": {row: {"spec", "heads": [L][H][distances]}}, "vit": {row: {"spec", "heads": [H][rows][columns]}}}. The heads of
+    a decoder are those of all layers, at distances from 0 to half of the trained length, and those of a ViT are of its first
+    layer, with the offset of the key from the query: the middle is the query itself. Weights are in units of uniform attention.
+    """
+    return json.loads(FILE.read_text())
+
+
+def by_distance(weights: Float[np.ndarray, "N H T T"]) -> Float[np.ndarray, "H D"]:
+    """Returns each head's mean weight at each distance below T // 2, of the queries that see so far, times the keys they see."""
+    length = weights.shape[-1]
+    queries = np.arange(length // 2, length)
+    found = [weights[:, :, queries, queries - distance] * (queries + 1) for distance in range(length // 2)]
+    return np.stack([each.mean(axis=(0, 2)) for each in found], axis=-1)
+
+
+def by_offset(weights: Float[np.ndarray, "N H T T"], height: int, width: int) -> Float[np.ndarray, "H R C"]:
+    """Returns each head's mean weight at each offset (rows, columns) of the key, [2 * height - 1, 2 * width - 1], times T."""
+    places = np.stack(np.unravel_index(np.arange(height * width), (height, width)), axis=-1)
+    offset = places[None] - places[:, None] + (height - 1, width - 1)
+    mean = weights.mean(axis=0) * height * width
+    total = np.zeros((len(mean), 2 * height - 1, 2 * width - 1))
+    np.add.at(total, (slice(None), offset[..., 0], offset[..., 1]), mean)
+    counts = np.zeros(total.shape[1:])
+    np.add.at(counts, (offset[..., 0], offset[..., 1]), 1)
+    return total / counts
+
+
+def look_at_decoder(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the encoding of a decoder, and the weights of its heads by distance."""
+    from experiments.analysis.language import heads, subject
+    from posjax import data
+    from posjax.encoding import sites
+
+    model = subject.load_text_model(folder)
+    texts = subject.draw_texts(data.load_documents("pydoc_topics", "validation"), _TEXTS, model.trained)
+    look, site = heads.look_into(model.model), sites(model.trained)
+    seen = [[layer.weights for layer in look(model.params, text[:-1], site)] for text in texts.tokens]
+    layers = [by_distance(np.stack(each)) for each in zip(*seen, strict=True)]
+    return {"spec": model.encoding, "heads": _rounded(layers)}
+
+
+def look_at_vit(folder: pathlib.Path) -> dict[str, Any]:
+    """Returns the encoding of a ViT, and the weights of its first layer's heads by offset."""
+    from experiments.analysis.vision import intermediates, subject
+
+    vit = subject.load_vit(folder)
+    images = subject.choose_pictures(vit, None, None, None, _IMAGES).pixels
+    height, width = vit.model.patches(*vit.model.image_size)
+    look = intermediates.intermediates_of(vit.model, vit.model.sites(*vit.model.image_size))
+    weights = np.asarray(look(vit.params[0], vit.normalised(images)).weights[0])
+    return {"spec": vit.model.encoding, "heads": _rounded(by_offset(weights, height, width))}
+
+
+def _rounded(values: Any) -> Any:
+    return np.round(np.asarray(values, np.float64), 3).tolist()
+
+
+def _looks() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for kind, look in (("decoder", look_at_decoder), ("vit", look_at_vit)):
+        for folder in sorted(path for path in (FOLDER / kind).iterdir() if path.is_dir()):
+            yield kind, folder.name, look(folder)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs the command line; returns the exit code."""
+    args = cli.parser("atlas.trained", __doc__).parse_args(argv)
+    return cli.answer(_write, args.imports, traceback=args.traceback)
+
+
+def _write() -> None:
+    from experiments.studies.running import bar, caption
+    from posjax.files import replace_file
+
+    found: dict[str, dict[str, Any]] = {"decoder": {}, "vit": {}}
+    with bar(len(list(FOLDER.glob("*/*/run.json"))), "model") as progress:
+        for kind, name, made in _looks():
+            found[kind][name] = made
+            caption(progress, name)
+            progress.update()
+    replace_file(FILE, json.dumps(found, separators=(",", ":")).encode() + b"\n")
+    print(f"wrote {FILE}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
