@@ -4,10 +4,11 @@
     python -m experiments.export --checkpoint=runs/llama --out=exported --family=llama --seed=1
     python -m experiments.export --checkpoint=runs/vit --out=kept/vit --small
 
-A folder of transformers has config.json, safetensors and the tokenizer. The model must belong to a family of transformers; otherwise the message lists the obstacles in the nearest family, and --all
-lists them in every family. The first family that has the model is used, unless --family names one. experiments.ablate,
-generate, explain and train take the folder as a checkpoint. --small writes one seed of a run in float16, without what its
-training would go on from; every command here takes the folder as a run. Errors are one line and exit code 2.
+A folder of transformers has config.json, safetensors and the tokenizer. The model must belong to a family of transformers;
+otherwise the message lists the obstacles in the nearest family, and --all lists them in every family. The first family that has
+the model is used, unless --family names one. experiments.ablate, generate, explain and train take the folder as a checkpoint.
+--small writes one seed of a run in float16, without what its training would go on from; every command here takes the folder as
+a run. Errors are one line and exit code 2.
 """
 
 import argparse
@@ -49,7 +50,9 @@ def _export(args: argparse.Namespace) -> None:
     if args.small:
         out = cli.writable(args.out)
         keep(run, index, args.checkpoint, out)
-        print(f"wrote {out}: seed {seed} after {run.step} steps, {sum(f.stat().st_size for f in out.iterdir()):,} bytes")
+        print(
+            f"wrote {out}: seed {seed} after {run.step} steps, {sum(f.stat().st_size for f in out.iterdir()):,} bytes"
+        )
         return
     if not isinstance(run.model, Decoder):
         raise ValueError(f"{args.checkpoint} holds a {type(run.model).__name__}: only decoders are written as folders")

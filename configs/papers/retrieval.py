@@ -20,7 +20,17 @@ from ml_collections import ConfigDict
 from configs import decoder
 from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, Table, above, below, rise
 
-_ROWS = ("none", "sinusoidal", "rope", "alibi", "kerple", "t5(bidirectional=False)", "fire", "fox", "inkling(extent=128)")
+_ROWS = (
+    "none",
+    "sinusoidal",
+    "rope",
+    "alibi",
+    "kerple",
+    "t5(bidirectional=False)",
+    "fire",
+    "fox",
+    "inkling(extent=128)",
+)
 
 
 def get_config() -> ConfigDict:

@@ -79,7 +79,7 @@ def test_a_kept_seed_is_that_seed_in_half_precision(trained, tmp_path):
         np.testing.assert_array_equal(paths_of(kept.of(0))[name], rounded)
     keep(kept, 0, tmp_path / "kept", tmp_path / "again")
     jax.tree.map(np.testing.assert_array_equal, load_run(tmp_path / "again").params, kept.params)
-    with pytest.raises(CheckpointError, match="no step 1 in .*the one that was kept is 2"):
+    with pytest.raises(CheckpointError, match=r"no step 1 in .*the one that was kept is 2"):
         load_run(tmp_path / "kept", step=1)
 
 
@@ -89,14 +89,14 @@ def test_a_kept_run_that_was_changed_is_refused(trained, tmp_path):
     whole = (tmp_path / KEPT).read_bytes()
     for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:-3]):
         (tmp_path / KEPT).write_bytes(damaged)
-        with pytest.raises(ValueError, match="put back both files|cut off"):
+        with pytest.raises(ValueError, match=r"put back both files|cut off"):
             load_run(tmp_path)
 
 
 def test_parameters_beyond_half_precision_are_not_kept(trained, tmp_path):
     _, row = trained
     run = load_run(row)
-    with pytest.raises(ValueError, match="head/kernel of .* is not finite in float16: keep the whole run"):
+    with pytest.raises(ValueError, match=r"head/kernel of .* is not finite in float16: keep the whole run"):
         keep(run._replace(params={**run.params, "head": {"kernel": np.full((2, 3), 1e6)}}), 0, row, tmp_path)
     assert not list(tmp_path.iterdir())
 
