@@ -5,10 +5,10 @@
     python -m experiments.export --checkpoint=runs/vit --out=kept/vit --small
 
 A folder of transformers has config.json, safetensors and the tokenizer. The model must belong to a family of transformers;
-otherwise the message lists the obstacles in the nearest family, and --all lists them in every family. The first family that has
-the model is used, unless --family names one. experiments.ablate, generate, explain and train take the folder as a checkpoint.
---small writes one seed of a run in float16, without what its training would go on from; every command here takes the folder as
-a run. Errors are one line and exit code 2.
+otherwise the message lists the obstacles in the nearest family, and --all lists them in every family. The first family that
+has the model is used, unless --family names one. experiments.ablate, generate, explain and train take the folder as a
+checkpoint. --small writes one seed of a run in float16, without what its training would go on from; every command here takes
+the folder as a run. Errors are one line and exit code 2.
 """
 
 import argparse

@@ -25,15 +25,15 @@ _TEXTS, _IMAGES = 8, 64
 def trained() -> dict[str, Any]:
     """Returns the contents of attention.json.
 
-    {"decoder": {row: {"spec", "heads": [L][H][distances]}}, "vit": {row: {"spec", "heads": [H][rows][columns]}}}. Of a decoder
-    these are all heads, at distances from 0 to half of the trained length; of a ViT those of the first layer, by the offset
+    {"decoder": {row: {"spec", "heads": [L][H][distances]}}, "vit": {row: {"spec", "heads": [H][rows][columns]}}}. A decoder
+    has all of its heads, at distances from 0 to half of the trained length. A ViT has those of its first layer, by the offset
     of the key from the query, which is in the middle. Weights are in units of uniform attention.
     """
     return json.loads(FILE.read_text())
 
 
 def by_distance(weights: Float[np.ndarray, "N H T T"]) -> Float[np.ndarray, "H D"]:
-    """Returns each head's mean weight at each distance below T // 2, of the later half of queries, times the keys they see."""
+    """Returns each head's mean weight at each distance below T // 2, of the later half of queries, times their keys."""
     length = weights.shape[-1]
     queries = np.arange(length // 2, length)
     found = [weights[:, :, queries, queries - distance] * (queries + 1) for distance in range(length // 2)]
