@@ -22,12 +22,12 @@ def get_config() -> ConfigDict:
     config.point = "Which positional encoding helps a small ViT, and does it matter that it knows directions?"
     config.page = ConfigDict()
     config.page.says = (
-        "Sinusoidal codes, RoPE and LookHere lead on Fashion-MNIST, ten points and more ahead of no encoding, "
-        "with a learned table close behind. ALiBi and KERPLE, which know distances and no directions, gain little "
-        "or nothing."
+        "Sinusoidal codes, RoPE, LookHere, PaPE and Compass-RoPE lead on Fashion-MNIST, ten points and more ahead of "
+        "no encoding, with a learned table close behind. ALiBi, KERPLE and FIRE, which know distances and no "
+        "directions, gain little or nothing."
     )
     config.notes = (
-        "Patches of 4x4 pixels, a grid of 7x7. rope, alibi, kerple, lookhere, sinusoidal and t5 see (row, column), learned "
+        "Patches of 4x4 pixels, a grid of 7x7. All encodings but learned see (row, column), learned "
         "is the flat table of the ViT paper. Two thirds of a pass over the training images: differences are those of early "
         "training."
     )
@@ -74,6 +74,7 @@ def _fashion_vit() -> ConfigDict:
 # Claims of the literature, and the contrasts of our records that decide them.
 CPVT = Source("Chu et al.", 2021, "2102.10882")
 HEO = Source("Heo et al.", 2024, "2403.13298")
+PAPE = Source("Öhrström et al.", 2026, "2602.01418")
 LOOKHERE = Source("Fuller et al.", 2024, "2405.13985")
 _FASHION = Table("fashion_vit", "fashion_vit", "accuracy")
 
@@ -93,6 +94,13 @@ CLAIMS = (
         "A ViT with rotary positions is ahead of one with a learned table.",
         (above(_FASHION("rope") - _FASHION("learned")),),
         {"axial (%)": 80.9, "learned": 80.4},
+    ),
+    Claim(
+        "vit-pape-ahead",
+        PAPE,
+        "abstract, best on seven of eight sets of data; no number",
+        "A ViT with PaPE is ahead of those with rotary, sinusoidal and learned positions.",
+        tuple(above(_FASHION("pape") - _FASHION(row)) for row in ("rope", "sinusoidal", "learned")),
     ),
     Claim(
         "vit-alibi-beats-none",

@@ -41,9 +41,9 @@ def get_config() -> ConfigDict:
     config.point = "Which encodings learn to fetch a pass key, and still find it beyond the training length?"
     config.page = ConfigDict()
     config.page.says = (
-        "At the trained length most encodings learn to fetch a pass key, RoPE best of all, and beyond it RoPE and "
-        "sinusoidal codes find none. ALiBi and KERPLE still find some, but seeds differ so much that hardly "
-        "anything is settled."
+        "At the trained length most encodings learn to fetch a pass key, Inkling and RoPE nearly all of them, and "
+        "beyond it RoPE and sinusoidal codes find none. ALiBi, KERPLE and Inkling still find some, but seeds differ "
+        "so much that hardly anything is settled."
     )
     config.page.headline = "passkey exact match"
     config.notes = (

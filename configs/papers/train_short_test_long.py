@@ -48,8 +48,8 @@ def get_config(what: str = "") -> ConfigDict:
     config.page = ConfigDict()
     config.page.says = (
         "ALiBi, KERPLE, Sandwich and FoX read text of 32 times the trained length without a rise in loss, and "
-        "RoPE and sinusoidal codes fail. T5's buckets hold for about four times that length; at the trained "
-        "length RoPE, T5 and FoX are as good as any."
+        "RoPE and sinusoidal codes fail. T5's buckets and Inkling's biases hold for about four times that length; at "
+        "the trained length RoPE, T5, FoX and Inkling are as good as any."
     )
     config.page.headline = "loss in separate windows"
     config.notes = (
