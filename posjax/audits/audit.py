@@ -32,6 +32,12 @@ class Audit:
       unknown: open questions, in words: no registered encoding, or no usual argument of one, explains the code.
       params: parameters of the encoding, such as a table of biases.
       wave: the measured frequencies [A, C] in radians per position, 0 for pairs that do not turn; None for biases.
+
+    >>> found = audit(inv_freq=10_000.0 ** (-np.arange(32) / 31))
+    >>> found.ok, found.spec
+    (False, 'rope(base=13459.6)')
+    >>> found.findings
+    ('exponents divide by 31 instead of 32: base^(-c/(C - 1)) of base 10000',)
     """
 
     spec: str | None

@@ -279,7 +279,9 @@ def test_sound_code_has_no_findings(arguments):
 
 def blocks(q, k, position):
     """Rotates each half of the channels by itself, in the half layout."""
-    halves = [port(inverse_frequencies(size=32))(q[..., part], k[..., part], position) for part in (slice(32), slice(32, 64))]
+    halves = [
+        port(inverse_frequencies(size=32))(q[..., part], k[..., part], position) for part in (slice(32), slice(32, 64))
+    ]
     return tuple(np.concatenate(both, axis=-1) for both in zip(*halves, strict=True))
 
 
