@@ -112,7 +112,7 @@ class Hosted:
           ValueError: as `attend` and `posjax.attention.attend_cached`; for an encoding that places documents as a whole.
 
         >>> import posjax as pj
-        >>> encoding = pj.parse("rope")
+        >>> encoding = pj.parse("alibi")
         >>> @jax.jit
         ... def last(q):    # of 6 tokens: decoded behind a prompt of 5, and by the full pass
         ...     prompt, new, whole = (Hosted(encoding, (), site) for site in (pj.sites(5), pj.sites(1, start=5), pj.sites(6)))
@@ -184,7 +184,7 @@ class Hosted:
         >>> x = jnp.ones((5, 16))
         >>> hosted = Hosted(pj.parse("rope"), (), pj.sites(5))
         >>> module = nn.MultiHeadDotProductAttention(num_heads=2, attention_fn=hosted.attention_fn(causal=True))
-        >>> module.init_with_output(jax.random.key(0), x)[0].shape
+        >>> jax.jit(module.init_with_output)(jax.random.key(0), x)[0].shape
         (5, 16)
         """
         self._refuse(x, causal or key_site is not None)

@@ -35,9 +35,8 @@ class Positions(nnx.Module):
     >>> import jax.numpy as jnp, posjax as pj
     >>> positions = Positions("learned + t5", Dims(width=16, num_heads=2, head_dim=8, length=32), rngs=nnx.Rngs(0))
     >>> x, hosted = positions.host(jnp.ones((5, 16)), pj.sites(5), key=None)
-    >>> q = k = v = x.reshape(5, 2, 8)
-    >>> hosted.attend(q, k, v, causal=True).shape
-    (5, 2, 8)
+    >>> x.shape, str(hosted.encoding)
+    ((5, 16), 'learned() + t5()')
     """
 
     def __init__(self, encoding: Encoding | str, dims: Dims, *, rngs: nnx.Rngs):
@@ -102,7 +101,7 @@ class Model(nnx.Module):
     >>> import jax.numpy as jnp, posjax as pj
     >>> from posjax.models import BlockConfig, Decoder
     >>> tokens, site = jnp.zeros((3, 5), jnp.int32), pj.sites(5)
-    >>> decoder = Decoder(vocab_size=256, block=BlockConfig(width=16, num_heads=2), depth=1)
+    >>> decoder = Decoder(vocab_size=256, encoding="alibi", block=BlockConfig(width=16, num_heads=2), depth=1)
     >>> model = Model.init(decoder, tokens, site, rngs=nnx.Rngs(0))
     >>> nnx.jit(model)(tokens, site).shape
     (3, 5, 256)

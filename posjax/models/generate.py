@@ -69,7 +69,7 @@ def generate(
 
     >>> import posjax as pj
     >>> from posjax.models import BlockConfig
-    >>> model = Decoder(vocab_size=256, block=BlockConfig(width=16, num_heads=2), depth=1)
+    >>> model = Decoder(vocab_size=256, encoding="alibi", block=BlockConfig(width=16, num_heads=2), depth=1)
     >>> tokens, site = jnp.int32([[72, 105], [65, 0]]), pj.padded(jnp.int32([[1, 1], [1, 0]]))
     >>> variables = jax.jit(model.init)(jax.random.key(0), tokens, site)
     >>> generate(model, variables, tokens, site, steps=3).shape
