@@ -11,7 +11,8 @@
     posjax audit config.json --inv-freq=inv_freq.npy     frequencies, beside the configuration that they should follow
     posjax audit --bias=bias.npy                         a bias of logits [heads, tokens, tokens]
 
-Exit code 0; 1 if a property fails or the audited code is wrong; 2 for a mistake, which is told in one line.
+Exit code 0; 1 if a property fails or the audited code is wrong; 2 for a mistake, which is told in one line; 3 if no
+registered encoding explains the audited code, so that nobody knows whether it is wrong.
 """
 
 import argparse
@@ -248,7 +249,7 @@ def _audit(args: argparse.Namespace) -> int:
     options = {name: getattr(args, name) for name in ("head_dim", "layer", "order", "num_axes", "num_heads", "length")}
     result = audit(**subject, **options)
     print(result)
-    return int(not result.ok)
+    return 1 if result.findings else 3 if result.unknown else 0
 
 
 def _function(text: str) -> Callable:

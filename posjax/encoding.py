@@ -92,6 +92,11 @@ class Dims(NamedTuple):
 
     `length` is the number of positions that a 1-D table must hold, `grid` the (height, width), or more, of one on a grid,
     `prefix` the number of tokens that stand nowhere (class token and registers).
+
+    >>> import posjax as pj
+    >>> dims = Dims(width=16, num_heads=2, head_dim=8, grid=(4, 6), prefix=1)
+    >>> pj.parse("learned").init(jax.random.key(0), dims).rows.shape    # a row for the class token, one for each patch
+    (25, 16)
     """
 
     width: int
@@ -245,6 +250,15 @@ class Encoding:
 
     An encoding knows no array sizes, framework or model: it reads the head dim and the number of heads off its arguments.
     The first part below is all that most encodings use; the second is for those that the interpreters must treat specially.
+
+    >>> @dataclass(frozen=True)
+    ... class Nearer(Encoding):
+    ...     slope: float = 0.5
+    ...     def bias(self, params, q, q_site, k, k_site):
+    ...         return -self.slope * jnp.abs(q_site.position[:, None] - k_site.position)[None]
+    >>> q = jnp.zeros((3, 1, 8))
+    >>> Nearer().bias((), q, sites(3), q, sites(3))[0, 2].tolist()
+    [-1.0, -0.5, -0.0]
     """
 
     spec_name: ClassVar[str] = ""
@@ -335,6 +349,13 @@ class Encoding:
 
         Raises:
           ValueError: for parameters that are not of old_grid, or an unknown method.
+
+        >>> import posjax as pj
+        >>> encoding, dims = pj.parse("learned"), Dims(width=16, num_heads=2, head_dim=8, grid=(4, 6))
+        >>> params = encoding.init(jax.random.key(0), dims)
+        >>> encoding, params = encoding.resized(params, (4, 6), (8, 12))
+        >>> params.rows.shape
+        (96, 16)
         """
         return self, params
 
@@ -504,7 +525,15 @@ def _forwarded(name: str) -> Callable:
 
 @dataclass(frozen=True)
 class Placed(Composition):
-    """`position_map >> encoding`. Parameters: the pair (map's, encoding's)."""
+    """`position_map >> encoding`. Parameters: the pair (map's, encoding's).
+
+    >>> import posjax as pj
+    >>> encoding = pj.encodings.interpolate(factor=2) >> pj.encodings.alibi()
+    >>> print(encoding)
+    interpolate(factor=2) >> alibi()
+    >>> encoding.place(((), ()), sites(4)).position.tolist()
+    [0.0, 0.5, 1.0, 1.5]
+    """
 
     position_map: PositionMap
     encoding: Encoding
@@ -560,6 +589,14 @@ class Sum(Composition):
     """`a + b + ...`: codes, biases and exponentials of sinks add up, transforms chain, masks intersect, one part may weigh.
 
     Parameters: a tuple, one per part. A part may move its own tokens or keep its own state, which the others do not see.
+
+    >>> import posjax as pj
+    >>> encoding = pj.encodings.learned() + pj.encodings.alibi() + pj.encodings.window(4)
+    >>> print(encoding)
+    learned() + alibi() + window(size=4)
+    >>> params = encoding.init(jax.random.key(0), Dims(width=16, num_heads=2, head_dim=8, length=32))
+    >>> jax.tree.map(jnp.shape, params)    # of each part; alibi and window learn nothing
+    (Table(rows=(32, 16), extent=(32,)), (), ())
     """
 
     parts: tuple[Encoding, ...]

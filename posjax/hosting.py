@@ -110,6 +110,17 @@ class Hosted:
 
         Raises:
           ValueError: as `attend` and `posjax.attention.attend_cached`; for an encoding that places documents as a whole.
+
+        >>> import posjax as pj
+        >>> encoding = pj.parse("alibi")
+        >>> @jax.jit
+        ... def last(q):    # of 6 tokens: decoded behind a prompt of 5, and by the full pass
+        ...     prompt, new, whole = (Hosted(encoding, (), site) for site in (pj.sites(5), pj.sites(1, start=5), pj.sites(6)))
+        ...     _, cache = prompt.attend_cached(q[:5], q[:5], q[:5], cache_size=8)
+        ...     out, cache = new.attend_cached(q[5:], q[5:], q[5:], cache=cache)
+        ...     return out[0], whole.attend(q, q, q, causal=True)[5]
+        >>> bool(jnp.allclose(*last(jnp.arange(96.0).reshape(6, 2, 8) / 96), atol=1e-5))
+        True
         """
         self._refuse_cached(x)
         if (cache is None) == (cache_size is None):
@@ -168,6 +179,13 @@ class Hosted:
           ValueError: as `attend`; with key_site also for an encoding that reads the input of the layer, mixes tokens or
             places documents as a whole. When the module calls it, for requests that attention here does not meet: any other
             mask, dropout of attention weights, a precision, einsums of one's own.
+
+        >>> import flax.linen as nn, posjax as pj
+        >>> x = jnp.ones((5, 16))
+        >>> hosted = Hosted(pj.parse("rope"), (), pj.sites(5))
+        >>> module = nn.MultiHeadDotProductAttention(num_heads=2, attention_fn=hosted.attention_fn(causal=True))
+        >>> jax.jit(module.init_with_output)(jax.random.key(0), x)[0].shape
+        (5, 16)
         """
         self._refuse(x, causal or key_site is not None)
         if key_site is not None:
@@ -283,6 +301,14 @@ def host(
       x: the embedded tokens, before the first layer.
       site: where they stand: `posjax.sites(length)`, `posjax.grid(height, width)`, or data.
       key: for encodings that move tokens at random in training; None says that this is no training.
+
+    >>> import posjax as pj
+    >>> encoding = pj.parse("sinusoidal + alibi")
+    >>> params = encoding.init(jax.random.key(0), pj.Dims(width=16, num_heads=2, head_dim=8))
+    >>> x, hosted = host(encoding, params, jnp.zeros((4, 5, 16)), pj.packed([3, 2]), key=None)    # a batch of 4 rows
+    >>> q = k = v = x.reshape(4, 5, 2, 8)
+    >>> jax.jit(Hosted.attend, static_argnames="causal")(hosted, q, k, v, causal=True).shape
+    (4, 5, 2, 8)
     """
     hosted = place(encoding, params, site, key=key, batch=len(x) if x.ndim == 3 else None)
     return hosted.embed(x), hosted

@@ -91,7 +91,17 @@ class Term(NamedTuple):
 
 
 class Mask:
-    """The keys that a query sees. Masks join by `&` and `|`; to write one, derive from this and define `shows`."""
+    """The keys that a query sees. Masks join by `&` and `|`; to write one, derive from this and define `shows`.
+
+    >>> mask = near(2) | first_keys(1)
+    >>> position = np.arange(5)
+    >>> print(np.asarray(mask.shows((position[:, None],), (position,))).astype(int))    # a row for each query
+    [[1 1 0 0 0]
+     [1 1 1 0 0]
+     [1 1 1 1 0]
+     [1 0 1 1 1]
+     [1 0 0 1 1]]
+    """
 
     @property
     def spans(self) -> tuple[Span, ...]:
@@ -114,7 +124,11 @@ class Mask:
 
     @property
     def memory(self) -> Memory:
-        """The earlier tokens that a causal query may see, where positions are as the model gives them."""
+        """The earlier tokens that a causal query may see, where positions are as the model gives them.
+
+        >>> (near(512) | first_keys(4)).memory
+        Memory(last=512, first=4)
+        """
         each = [span.memory for span in self.spans]
         return Memory(max(memory.last for memory in each), max(memory.first for memory in each))
 
@@ -163,7 +177,12 @@ class near(Mask):
 
 @dataclass(frozen=True)
 class every(Mask):
-    """Keys at a multiple of `step` from the query, on every axis; a fractional distance is no multiple."""
+    """Keys at a multiple of `step` from the query, on every axis; a fractional distance is no multiple.
+
+    >>> mask = near(8, inclusive=True) & every(3)
+    >>> np.flatnonzero(mask.shows((np.int32(10),), (np.arange(20),))).tolist()
+    [4, 7, 10, 13, 16]
+    """
 
     step: int
 
@@ -201,7 +220,12 @@ class first_queries(Mask):
 
 @dataclass(frozen=True)
 class blocks(Mask):
-    """`mask` on the numbers of the blocks, of `size` positions each, in which query and key stand."""
+    """`mask` on the numbers of the blocks, of `size` positions each, in which query and key stand.
+
+    >>> mask = blocks(4, near(1, inclusive=True))
+    >>> np.flatnonzero(mask.shows((np.int32(9),), (np.arange(20),))).tolist()
+    [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]
+    """
 
     size: int
     mask: Mask

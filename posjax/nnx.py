@@ -31,6 +31,12 @@ class Positions(nnx.Module):
       encoding: a value, or its text.
       dims: the sizes of the model.
       rngs: draws the parameters from its stream "params".
+
+    >>> import jax.numpy as jnp, posjax as pj
+    >>> positions = Positions("learned + t5", Dims(width=16, num_heads=2, head_dim=8, length=32), rngs=nnx.Rngs(0))
+    >>> x, hosted = positions.host(jnp.ones((5, 16)), pj.sites(5), key=None)
+    >>> x.shape, str(hosted.encoding)
+    ((5, 16), 'learned() + t5()')
     """
 
     def __init__(self, encoding: Encoding | str, dims: Dims, *, rngs: nnx.Rngs):
@@ -63,6 +69,12 @@ def self_attention(
 
     Raises:
       ValueError: as `Hosted.attention_fn`.
+
+    >>> import jax.numpy as jnp, posjax as pj
+    >>> module = nnx.MultiHeadAttention(num_heads=2, in_features=16, decode=False, rngs=nnx.Rngs(0))
+    >>> hosted = Hosted(parse("rope"), (), pj.sites(5))
+    >>> self_attention(module, hosted, jnp.ones((5, 16)), causal=True).shape
+    (5, 16)
     """
     # A copy that shares the module's variables: the function closes over arrays of this call and must not outlive it, and
     # nnx lets nobody set attributes of a module from within another trace.
@@ -85,6 +97,14 @@ class Model(nnx.Module):
     Args:
       module: the Linen model; it is static under `nnx.jit`.
       variables: {"params": tree}, as `module.init` returns it; `Model.init` draws them.
+
+    >>> import jax.numpy as jnp, posjax as pj
+    >>> from posjax.models import BlockConfig, Decoder
+    >>> tokens, site = jnp.zeros((3, 5), jnp.int32), pj.sites(5)
+    >>> decoder = Decoder(vocab_size=256, encoding="alibi", block=BlockConfig(width=16, num_heads=2), depth=1)
+    >>> model = Model.init(decoder, tokens, site, rngs=nnx.Rngs(0))
+    >>> nnx.jit(model)(tokens, site).shape
+    (3, 5, 256)
     """
 
     def __init__(self, module: nn.Module, variables: Mapping[str, Params]):

@@ -41,6 +41,12 @@ def register(name: str) -> Callable[[type[_Class]], type[_Class]]:
     Raises:
       ValueError: for a name that is taken or that no spec could spell, or a class that is not ready: no frozen dataclass, or
         with hooks of an encoding and not derived from `Encoding`.
+
+    >>> @register("mine")
+    ... class Mine(Encoding):
+    ...     pass
+    Traceback (most recent call last):
+    ValueError: posjax.register('mine'): Mine is no dataclass: write @dataclass(frozen=True) between ...
     """
 
     def add(cls: type[_Class]) -> type[_Class]:

@@ -81,7 +81,12 @@ def _are_kept_raw(encoding: Encoding, params: Params, q, k, site: Site, rotated_
 
 
 def slots_needed(encoding: Encoding, site: Site, size: int) -> int:
-    """The number of slots for `size` tokens with sites like `site`: fewer if a ring remembers all that queries see."""
+    """The number of slots for `size` tokens with sites like `site`: fewer if a ring remembers all that queries see.
+
+    >>> import posjax as pj
+    >>> [slots_needed(pj.parse(spec), pj.sites(1), 1000) for spec in ("rope", "rope + window(64)", "rope + sinks(4, 60)")]
+    [1000, 64, 64]
+    """
     return min(size, sum(_memory(encoding, site)))
 
 

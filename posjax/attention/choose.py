@@ -51,6 +51,13 @@ def choose(
 
     Raises:
       ValueError: for an unknown implementation, or one that cannot compute this, with the reason.
+
+    >>> import posjax as pj
+    >>> for length in (64, 4096):
+    ...     x = jax.ShapeDtypeStruct((length, 8, 64), "float32")
+    ...     choose(pj.parse("alibi"), x, x, x, pj.sites(length), pj.sites(length), causal=True, platform="cpu")
+    Choice(implementation='dense', reason='4096 logits a head are few')
+    Choice(implementation='blockwise', reason='16777216 logits a head are too many to hold')
     """
     platform = _platform() if platform is None else platform
     capability = _capability() if capability is None else capability

@@ -202,6 +202,9 @@ def zigzag(tree: Any, num_shards: int, axis: int = 0) -> Any:
 
     Raises:
       ValueError: for a number of tokens that 2 num_shards does not divide.
+
+    >>> zigzag(np.arange(8), 2).tolist()    # the first shard has the first four
+    [0, 1, 6, 7, 2, 3, 4, 5]
     """
     return jax.tree.map(lambda x: _chunks_taken(x, _zigzag_chunks(num_shards), axis), tree)
 

@@ -29,8 +29,15 @@ class Audit:
       residual: the largest difference from that encoding: radians for rotations, units of logits for biases; nan without one.
       facts: measurements, in words.
       findings: defects, in words; empty where there is none.
+      unknown: open questions, in words: no registered encoding, or no usual argument of one, explains the code.
       params: parameters of the encoding, such as a table of biases.
       wave: the measured frequencies [A, C] in radians per position, 0 for pairs that do not turn; None for biases.
+
+    >>> found = audit(inv_freq=10_000.0 ** (-np.arange(32) / 31))
+    >>> found.ok, found.spec
+    (False, 'rope(base=13459.6)')
+    >>> found.findings
+    ('exponents divide by 31 instead of 32: base^(-c/(C - 1)) of base 10000',)
     """
 
     spec: str | None
@@ -39,10 +46,12 @@ class Audit:
     findings: tuple[str, ...] = ()
     params: Any = ()
     wave: Float[np.ndarray, "A C"] | None = None
+    unknown: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        return not self.findings
+        """Whether the code is explained and has no defects."""
+        return not (self.findings or self.unknown)
 
     @property
     def encoding(self) -> Encoding | None:
@@ -53,9 +62,9 @@ class Audit:
         spec = self.spec or "no registered encoding"
         lines = [spec if len(spec) < 300 else f"{spec[:300]}...", *(f"  {fact}" for fact in self.facts)]
         lines += [f"  residual {self.residual:.2g}"] if np.isfinite(self.residual) else []
-        return "\n".join(
-            [*lines, *(f"  WRONG: {each}" for each in self.findings)] + (["  nothing wrong"] if self.ok else [])
-        )
+        lines += [f"  WRONG: {each}" for each in self.findings]
+        lines += [f"  UNKNOWN: {each}" for each in self.unknown]
+        return "\n".join([*lines, "  nothing wrong"] if self.ok else lines)
 
 
 def audit(
@@ -148,7 +157,8 @@ def _of_function(call, head_dim: int, position: np.ndarray, num_heads: int | Non
     more = [] if np.allclose(matrix[0], matrix[0, :1], atol=1e-4) else ["heads are rotated differently; this is head 0"]
     if not np.allclose(keys, queries, atol=1e-4):
         of_keys = judge(turning(keys, position), hints)
-        more.append(f"keys are not rotated as queries are; keys: {of_keys.encoding or ', '.join(of_keys.findings)}")
+        words = of_keys.encoding or ", ".join((*of_keys.findings, *of_keys.unknown))
+        more.append(f"keys are not rotated as queries are; keys: {words}")
         more += [f"keys: {each}" for each in of_keys.findings if each not in verdict.findings and of_keys.encoding]
     return verdict._replace(findings=(*verdict.findings, *more))
 
@@ -173,4 +183,5 @@ def _report(verdict, layers, lanes: Lanes | None, layer: int | None, params: Any
         findings = (*findings, *differing)
         facts = facts if differing else (*facts, "config.json means the same")
     spec = None if verdict.encoding is None else str(verdict.encoding)
-    return Audit(spec, verdict.residual, facts, findings, params, None if lanes is None else lanes.wave)
+    wave = None if lanes is None else lanes.wave
+    return Audit(spec, verdict.residual, facts, findings, params, wave, verdict.unknown)

@@ -26,6 +26,7 @@ class BiasVerdict(NamedTuple):
     facts: tuple[str, ...]
     findings: tuple[str, ...]
     params: Any = ()
+    unknown: tuple[str, ...] = ()
 
 
 class _OfOffset(NamedTuple):
@@ -77,9 +78,8 @@ def judge_bias(bias: Float[np.ndarray, "..."]) -> BiasVerdict:
             )
     if of_offset.apart > 1e-4 * scale:
         findings.append(f"pairs of one offset differ by up to {of_offset.apart:.3g}: the bias is not relative")
-    return BiasVerdict(
-        None, float("nan"), tuple(facts), (*findings, "neither slopes nor buckets are known for this bias")
-    )
+    unknown = ("neither slopes nor buckets are known for this bias",)
+    return BiasVerdict(None, float("nan"), tuple(facts), tuple(findings), unknown=unknown)
 
 
 def _of_mask(hidden: np.ndarray) -> tuple[list[str], list[str]]:

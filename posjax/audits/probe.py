@@ -22,6 +22,7 @@ class Turning(NamedTuple):
       angle: in radians modulo 2 pi, positive from the first channel of a pair to the second one.
       norm: the factor by which a pair grows.
       faults: what keeps it from being a rotation of pairs, in words.
+      unknown: the channels that are mixed in another way than in pairs, in words.
     """
 
     head_dim: int
@@ -30,6 +31,7 @@ class Turning(NamedTuple):
     angle: Float[np.ndarray, "P C"]
     norm: Float[np.ndarray, "P C"]
     faults: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
 
     @property
     def length(self) -> int:
@@ -85,7 +87,7 @@ def turning(matrix: Float[np.ndarray, "P D D"], position: Int[np.ndarray, "P A"]
         channel = int(seen.sum(axis=1).argmax())
         others = ", ".join(map(str, np.flatnonzero(seen[channel])[:4]))
         return empty._replace(
-            faults=(f"channel {channel} is mixed with {most} others ({others}): no rotation of pairs",)
+            unknown=(f"channel {channel} is mixed with {most} others ({others}): no rotation of pairs",)
         )
     first, second = np.nonzero(np.triu(seen))
     by_row = (

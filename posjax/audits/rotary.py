@@ -31,6 +31,7 @@ class Verdict(NamedTuple):
       residual: the largest difference from it, in radians or, of a bias, in units of logits; nan without an encoding.
       facts, findings: in words; findings are defects.
       lanes: the measured frequencies.
+      unknown: open questions, in words: no registered encoding says whether the code is right.
     """
 
     encoding: Rotary | None
@@ -38,6 +39,7 @@ class Verdict(NamedTuple):
     facts: tuple[str, ...]
     findings: tuple[str, ...]
     lanes: Lanes | None = None
+    unknown: tuple[str, ...] = ()
 
 
 def judge(found: Turning, hints: Sequence[Rotary] = ()) -> Verdict:
@@ -46,13 +48,13 @@ def judge(found: Turning, hints: Sequence[Rotary] = ()) -> Verdict:
     Args:
       hints: encodings that are tried first, of a configuration perhaps.
     """
-    if found.faults:
-        return Verdict(None, float("nan"), (), found.faults)
+    if found.faults or found.unknown:
+        return Verdict(None, float("nan"), (), found.faults, unknown=found.unknown)
     if not len(found.pairs):
         return Verdict(None, 0.0, ("no channel turns",), ("queries and keys are not rotated",))
     wave, start, reach = unwrapped_waves(found)
     if not _readings(found):
-        return Verdict(None, float("nan"), (), (_unknown_pairs(found),))
+        return _of_pairs(found)
     findings, sense = [], np.sign(wave.sum(axis=0))
     if (sense < 0).all():
         findings.append(
@@ -72,7 +74,7 @@ def judge(found: Turning, hints: Sequence[Rotary] = ()) -> Verdict:
 
 
 def _of_angles(found: Turning, angle: np.ndarray, options: list[Lanes], hints, findings: list[str]) -> Verdict:
-    best, facts = best_of(options, hints), []
+    best, facts, unknown = best_of(options, hints), [], []
     encoding, lanes = best if best and not lists_frequencies(best[0]) else (None, options[0])
     if encoding is None or _error(encoding, lanes, found, angle).max() > _NOTED:
         rounded = _rounded(options, found, angle, [*hints, *([encoding] if encoding else [])])
@@ -81,17 +83,16 @@ def _of_angles(found: Turning, angle: np.ndarray, options: list[Lanes], hints, f
             told = f"{what}: {grown(_error(encoding, lanes, found, angle), found.position)}"
             (facts if what == _ROUNDED_TABLE else findings).append(told)
         elif encoding is None and best is None:
-            return Verdict(
-                None, float("nan"), (_pairs(options[0]),), (*findings, "no known encoding has these frequencies")
-            )
+            open_question = ("no known encoding has these frequencies",)
+            return Verdict(None, float("nan"), (_pairs(options[0]),), tuple(findings), unknown=open_question)
         elif encoding is not None:
             findings.append(f"angles are not linear: {grown(_error(encoding, lanes, found, angle), found.position)}")
     if encoding is None:
         encoding, lanes = best
-        findings.append("frequencies follow no series of one base and a known scaling: the spec lists them one by one")
+        unknown.append("frequencies follow no series of one base and a known scaling: the spec lists them one by one")
     error = _error(encoding, lanes, found, angle)
     words, more = _words(encoding, lanes)
-    return Verdict(encoding, float(error.max()), (*words, *facts), (*findings, *more), lanes)
+    return Verdict(encoding, float(error.max()), (*words, *facts), (*findings, *more), lanes, tuple(unknown))
 
 
 def lists_frequencies(encoding: Rotary) -> bool:
@@ -150,12 +151,17 @@ def _pairs(lanes: Lanes) -> str:
     return f"pairs (2c, 2c + 1) of {lanes.head_dim} channels: interleaved layout"
 
 
-def _unknown_pairs(found: Turning) -> str:
+def _of_pairs(found: Turning) -> Verdict:
+    """The verdict on pairs of no known layout."""
     some = ", ".join(f"({a}, {b})" for a, b in found.pairs[:3])
     shift = np.diff(found.pairs, axis=1).ravel()
     if len({*shift.tolist()}) == 1:
-        return f"pairs {some}, ...: half layout within blocks of {2 * shift[0]} channels, which no spec has"
-    return f"pairs {some}, ... are neither of the half nor of the interleaved layout: rows of the weights were permuted"
+        blocks = f"pairs {some}, ...: half layout within blocks of {2 * shift[0]} channels, which no spec has"
+        return Verdict(None, float("nan"), (), (), unknown=(blocks,))
+    permuted = (
+        f"pairs {some}, ... are neither of the half nor of the interleaved layout: rows of the weights were permuted"
+    )
+    return Verdict(None, float("nan"), (), (permuted,))
 
 
 def _words(encoding: Rotary, lanes: Lanes) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -478,6 +478,10 @@ def load_problems(name: str, *, symbols: int | None = None, files: str | pathlib
     Raises:
       ValueError: the name is unknown, the algorithm's number of symbols is fixed, or scan has no files.
       FileNotFoundError: a file of SCAN is missing.
+
+    >>> problem = load_problems("reverse_string").of_length(np.random.default_rng(1), 4)
+    >>> problem.content.tolist(), problem.answer.tolist()
+    ([0, 1, 1, 1, 1, 1, 1, 0], [False, False, False, False, True, True, True, True])
     """
     if name == Scan.name and symbols is None:
         if files is None:
@@ -510,6 +514,13 @@ class Rows:
 
     Raises:
       ValueError: for an unknown layout or positions.
+
+    >>> problem = load_problems("reverse_string").of_length(np.random.default_rng(1), 4)
+    >>> batch = Rows(symbols=2, layout="next").batch([problem], tokens=10, count=1)    # 2 and 3 are marks
+    >>> batch["tokens"][0].tolist()
+    [0, 1, 1, 1, 2, 1, 1, 1, 0, 0]
+    >>> batch["targets"][0, batch["weight"][0] > 0].tolist()
+    [1, 1, 1, 0, 3]
     """
 
     symbols: int

@@ -31,6 +31,9 @@ def normalise(
 
     Raises:
       ValueError: the number of means or deviations is not the number of channels, or a std is not positive.
+
+    >>> print(np.asarray(normalise(np.uint8([0, 51, 255]))).round(3))
+    [-1.  -0.6  1. ]
     """
     mean, std = np.asarray(mean, np.float64), np.asarray(std, np.float64)
     for name, value in (("mean", mean), ("std", std)):

@@ -123,6 +123,15 @@ def native_batches(
 
     Raises:
       ValueError: an image may not fit into `tokens`, or batch_size does not divide among the processes.
+
+    >>> from posjax.data import NativeImages
+    >>> size, label = np.int32([[8, 8], [4, 8]]), np.int32([0, 1])
+    >>> images = NativeImages("mine", np.zeros(96, np.uint8), size, label, classes=("a", "b"), channels=1, digest="")
+    >>> batch = native_batches(NativePatches(images, patch_size=4, max_patches=4), batch_size=2, seed=0)[0]
+    >>> batch["patches"].shape, batch["position"].shape
+    ((2, 4, 4, 4, 1), (2, 4, 2))
+    >>> site_of(batch).segment.tolist()
+    [[1, 1, 1, 1], [1, 1, 0, 0]]
     """
     import grain
 

@@ -35,6 +35,11 @@ def image_batches(
 
     Raises:
       ValueError: batch_size exceeds N or does not divide among the processes.
+
+    >>> image, label = np.zeros((6, 8, 8, 1), np.uint8), np.arange(6, dtype=np.int32)
+    >>> ds = image_batches(Images("mine", image, label, num_classes=6, digest=""), batch_size=3, seed=0)
+    >>> sorted([*ds[0]["label"].tolist(), *ds[1]["label"].tolist()]), ds[0]["image"].shape    # an epoch has two steps
+    ([0, 1, 2, 3, 4, 5], (3, 8, 8, 1))
     """
     if batch_size > len(images):
         raise ValueError(f"batch_size={batch_size} exceeds the {len(images)} images of {images.name!r}")
@@ -78,6 +83,15 @@ def text_batches(
     Raises:
       ValueError: the text is shorter than a window plus its last target, batch_size does not divide among the processes, or
         the ladder does not fit the length.
+
+    >>> text = Text("mine", np.arange(20, dtype=np.uint8), starts=np.array([0, 12]), digest="")
+    >>> batch = text_batches(text, length=9, batch_size=1, seed=2)[0]
+    >>> for name in ("tokens", "targets", "position", "segment"):
+    ...     print(name, batch[name][0].tolist())
+    tokens [5, 6, 7, 8, 9, 10, 11, 12, 13]
+    targets [6, 7, 8, 9, 10, 11, 12, 13, 14]
+    position [5, 6, 7, 8, 9, 10, 11, 0, 1]
+    segment [1, 1, 1, 1, 1, 1, 1, 2, 2]
     """
     check_windows(text, length, positions)
     ladder = ladder or Ladder()

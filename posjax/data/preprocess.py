@@ -136,7 +136,11 @@ def preprocess_native(
 
 
 def native_grid(height: int, width: int, max_patches: int) -> tuple[int, int]:
-    """Returns (rows, columns) of `native_grids` for one image."""
+    """Returns (rows, columns) of `native_grids` for one image.
+
+    >>> native_grid(480, 640, max_patches=64), native_grid(1080, 1920, max_patches=64)
+    ((7, 9), (6, 10))
+    """
     rows, columns = native_grids(np.array([[height, width]]), max_patches)[0].tolist()
     return rows, columns
 

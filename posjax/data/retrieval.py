@@ -197,6 +197,11 @@ def retrieval_batch(
     Raises:
       ValueError: a task is unknown, depth is outside [0, 1], the length is too short for a task, or the tokenizer has too few
         tokens for it.
+
+    >>> batch = retrieval_batch("passkey", length=200, count=2, seed=0)
+    >>> row = batch["targets"][0]
+    >>> BYTES.decode(row[batch["weight"][0] > 0])
+    '56002'
     """
     names = [tasks] if isinstance(tasks, str) else list(tasks)
     for name in names:

@@ -54,6 +54,9 @@ def held_out_names(split: str, share: float) -> tuple[str, str]:
 
     Raises:
       ValueError: the share is outside (0, 1).
+
+    >>> held_out_names("train", 0.1)
+    ('train without 10%', '10% of train')
     """
     if not 0 < share < 1:
         raise ValueError(f"a share of {share} of {split!r} cannot be held out: it must lie in (0, 1)")
@@ -106,6 +109,12 @@ def subset(images: Images | NativeImages, fraction: float) -> Images | NativeIma
 
     Raises:
       ValueError: the fraction is outside (0, 1].
+
+    >>> from posjax.data import Images
+    >>> label = np.repeat(np.int32([0, 1]), [8, 2])
+    >>> images = Images("mine", np.zeros((10, 8, 8, 1), np.uint8), label, num_classes=2, digest="")
+    >>> subset(images, 0.25).label.tolist()
+    [0, 0, 1]
     """
     if not 0 < fraction <= 1:
         raise ValueError(f"fraction={fraction} of a set must lie in (0, 1]")

@@ -29,6 +29,10 @@ class Tokenizer:
       digest: sha256 of the file, 64 hex digits; None for bytes.
       bos: tokens that the file's template puts before every text, usually one BOS; () for none.
       rust: a `tokenizers.Tokenizer`.
+
+    >>> tokens = BYTES.encode([b"Hi!"])[0]
+    >>> tokens.tolist(), BYTES.decode(tokens)
+    ([72, 105, 33], 'Hi!')
     """
 
     name: str

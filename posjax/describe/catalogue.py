@@ -120,10 +120,10 @@ def documentation(cls: type) -> str:
 
 
 def paragraphs(text: str) -> list[str]:
-    """The paragraphs before the first section (Args:, Raises:, Parameters: ...)."""
+    """The paragraphs before the first section (Args:, Raises:, Parameters: ...) or example."""
     found = []
     for paragraph in re.split(r"\n\s*\n", text):
-        if re.match(r"(Args|Arguments|Raises|Returns|Parameters)\b[^\n]*:", paragraph):
+        if re.match(r"(Args|Arguments|Raises|Returns|Parameters)\b[^\n]*:|>>> ", paragraph):
             break
         if paragraph.strip():
             found.append(paragraph)

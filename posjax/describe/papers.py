@@ -33,6 +33,9 @@ def cite(spec: str) -> str:
 
     Raises:
       ValueError: the text is no spec.
+
+    >>> print(cite("rope + alibi").splitlines()[0])
+    % rope: 2104.09864, 2403.13298
     """
     known, entry = REGISTRY | PATTERNS, entries()
     texts = [spec, *map(str, parse_layers(spec))]

@@ -82,6 +82,12 @@ def check(encoding: Encoding, dims: Dims | None = None, num_axes: int | None = N
 
     Raises:
       ValueError: where the encoding refuses `dims`, or does not take so many axes, or any number of them.
+
+    >>> class Mine(Encoding):
+    ...     def bias(self, params, q, q_site, k, k_site):
+    ...         return q_site.position[:, None] - k_site.position    # no axis of heads
+    >>> print(*check(Mine()), sep="\\n")
+    FAILS       inf  hooks return their shapes (bias returned [5, 14], expected [H, T, S], ...
     """
     taken = axes_taken(encoding)
     num_axes = taken[0] if num_axes is None else num_axes

@@ -42,6 +42,11 @@ class Alibi(ElementwiseBias):
 
     Raises:
       ValueError: for an unknown direction.
+
+    >>> import posjax as pj
+    >>> q = jnp.zeros((4, 8, 16))    # 4 tokens, 8 heads
+    >>> Alibi().bias((), q, pj.sites(4), q, pj.sites(4))[0, 3].tolist()    # of the last query in the first head
+    [-1.5, -1.0, -0.5, -0.0]
     """
 
     family = "decay"
@@ -82,7 +87,13 @@ def _split(num_heads: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def alibi_slopes(num_heads: int) -> Float[np.ndarray, " H"]:
-    """The published slopes, in float64, for any number of heads."""
+    """The published slopes, in float64, for any number of heads.
+
+    >>> alibi_slopes(4).tolist()
+    [0.25, 0.0625, 0.015625, 0.00390625]
+    >>> alibi_slopes(6)[4:].round(4).tolist()    # from the slopes of 8 heads
+    [0.5, 0.125]
+    """
     power = 2 ** math.floor(math.log2(max(num_heads, 1)))
     below = 2.0 ** (-8 / power * np.arange(1, power + 1))
     above = 2.0 ** (-4 / power * np.arange(1, 2 * power + 1))
@@ -165,6 +176,9 @@ class T5(ElementwiseBias):
     Raises:
       ValueError: for fewer than 4 (bidirectional) or 2 buckets, an odd number of bidirectional ones, or a
         max_distance within the exact buckets.
+
+    >>> T5(bidirectional=False).steps().at(np.array([0, -1, -15, -16, -64, -128, -1000])).tolist()
+    [0, 1, 15, 16, 26, 31, 31]
     """
 
     family = "learned bias"

@@ -138,6 +138,9 @@ def digit_places(tokens: Int32[Array, " T"], digits: tuple[int, ...]) -> Int32[n
     """The place of each digit within its number, from 1 on in the order of writing; 0 for other tokens.
 
     A number is a run of neighbouring digits. `digits` are the token ids of digits.
+
+    >>> digit_places(np.array([*b"12+345="], np.int32), tuple(b"0123456789")).tolist()
+    [1, 2, 0, 1, 2, 3, 0]
     """
     is_digit = np.isin(tokens, digits)
     index = np.arange(len(is_digit), dtype=np.int32)
@@ -151,6 +154,9 @@ def coupled_positions(tokens: Int32[Array, " T"], digits: tuple[int, ...], equal
     Cho et al. (2024), figure 1, and `AdditionDatasetWithCoupledPositions` of their code with its defaults: operands are
     written most significant digit first, the sum, behind the token `equals`, least significant digit first. "+", "="
     and all else between digits have id 1; tokens before the first digit or behind the last have 0.
+
+    >>> coupled_positions(np.array([*b"653+49=207"], np.int32), tuple(b"0123456789"), ord("=")).tolist()
+    [4, 3, 2, 1, 3, 2, 1, 2, 3, 4]
     """
     tokens = np.asarray(tokens)
     ascending = digit_places(tokens, digits)

@@ -295,6 +295,9 @@ def graph(
 
     Raises:
       ValueError: for an adjacency that is not square, positions of another number of nodes, a length that is too short.
+
+    >>> graph(np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])).relation.distance.tolist()    # a path of three nodes
+    [[0, 1, 2], [1, 0, 1], [2, 1, 0]]
     """
     distance = shortest_paths(adjacency)
     count = len(distance)

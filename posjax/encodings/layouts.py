@@ -119,6 +119,9 @@ def multimodal(parts: Sequence[int | tuple[int, ...]], layout: Layout = Offset()
 
     Raises:
       ValueError: for a part that is neither, or no part; for what the layout refuses.
+
+    >>> multimodal([2, (1, 2, 2), 1]).position.tolist()    # text, an image of 2 x 2, text
+    [[0, 0, 0], [1, 1, 1], [2, 2, 2], [2, 2, 3], [2, 3, 2], [2, 3, 3], [4, 4, 4]]
     """
     if not parts:
         raise ValueError(
@@ -169,6 +172,9 @@ def bilevel(
       ends: ids of the tokens that end a sentence, and belong to it: full stop and line break in their code.
       segment: the documents of a packed row; each counts anew; 0 is padding. One document by default.
       longest: places count to longest - 1 and stay there, as in their code, whose table has that many rows.
+
+    >>> bilevel(np.array([*b"Hi. You"], np.int32), ends=(ord("."),)).position.tolist()
+    [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2], [1, 3]]
     """
     tokens = np.asarray(tokens)
     document = np.ones(len(tokens), np.int32) if segment is None else np.asarray(segment, np.int32)

@@ -50,6 +50,11 @@ class Swan:
 
     Raises:
       ValueError: for fewer than one local layer.
+
+    >>> import posjax as pj
+    >>> print(*pj.parse_layers("swan(window=64, local=1)"), sep="\\n")
+    none()
+    rope(base=1000000) + window(size=64)
     """
 
     window: int | None = 512

@@ -28,6 +28,10 @@ class Raster(PositionMap):
     Raises:
       ValueError: for positions that are not (row, column), a width below 1, or columns beyond the width (where positions
         are known at tracing time), which would be taken for patches of the next row.
+
+    >>> import posjax as pj
+    >>> Raster(width=3).place((), pj.grid(2, 3)).position.tolist()
+    [0, 1, 2, 3, 4, 5]
     """
 
     family = "position maps"
@@ -159,6 +163,10 @@ class FitGrid(PositionMap):
 
     Raises:
       ValueError: for a height or width below 1, or positions that are not (row, column).
+
+    >>> import posjax as pj
+    >>> FitGrid(14, 14).place((), pj.grid(28, 7)).position[-1].tolist()    # the last row and column of 28 x 7
+    [13.5, 12.0]
     """
 
     family = "position maps"

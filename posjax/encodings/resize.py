@@ -115,6 +115,12 @@ def resize(
 
     Raises:
       ValueError: for a table without the axes of `size` and one more, sizes below 1, or an unknown method.
+
+    >>> table = np.float32([[0], [1]])
+    >>> print(resize(table, (4,), method="torch_bilinear").ravel())
+    [0.   0.25 0.75 1.  ]
+    >>> print(resize(table, (4,), method="google_npz").ravel().round(2))    # keeps the ends where they are
+    [0.   0.33 0.67 1.  ]
     """
     size, chosen = tuple(size), resampling(method)
     old = tuple(table.shape[:-1])

@@ -245,6 +245,10 @@ def rotated(
     Args:
       angle: [T, C], or [T, H, C] where heads differ. Channels after the first 2 C pass unrotated.
       factor: multiplies the rotated channels; one number for all tokens, or one for each.
+
+    >>> x = jnp.float32([[[1, 0, 5]]])
+    >>> print(np.asarray(rotated(x, jnp.float32([[np.pi / 3]]), "half")).round(3))    # the third channel passes
+    [[[0.5   0.866 5.   ]]]
     """
     rest = x[..., 2 * angle.shape[-1] :]
     if rest.shape[-1]:

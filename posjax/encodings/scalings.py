@@ -151,6 +151,12 @@ class Yarn(Scaling):
     Raises:
       ValueError: for a factor below 1, an original_length below 1, beta_fast <= beta_slow, an attention_factor that is not
         positive, a negative mscale, or a rotary whose base is not above 1.
+
+    >>> spectrum = Spectrum(base=10_000, count=4, index=np.arange(4))
+    >>> Yarn(factor=4, original_length=4096).multiplier(spectrum, None).round(3).tolist()
+    [1.0, 1.0, 0.625, 0.25]
+    >>> round(Yarn(factor=4, original_length=4096).attention(None, None), 4)
+    1.1386
     """
 
     formula = (

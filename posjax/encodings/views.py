@@ -225,6 +225,12 @@ class ReRope(Views):
 
     Raises:
       ValueError: for a window below 1, or a step below 0 or above 1.
+
+    >>> import posjax as pj
+    >>> encoding, q = pj.parse("rerope(window=2) >> alibi"), jnp.zeros((5, 1, 8))
+    >>> site = encoding.place(((), ()), pj.sites(5))
+    >>> (-256 * encoding.bias(((), ()), q, site, q, site)[0, 4]).tolist()    # distances of keys from the last query
+    [2.0, 2.0, 2.0, 1.0, 0.0]
     """
 
     family = "windows and views"

@@ -125,8 +125,6 @@ def from_hf_layers(
 ) -> tuple[Encoding, ...]:
     """The encoding of each layer of a whole configuration: windows, chunks, layers without rotary, bases, sinks among them.
 
-        Decoder(..., depth=len(layers), encoding=from_hf_layers(json.load(open("config.json"))))
-
     Read are layer_types, rope_parameters of layer types, sliding_window and its patterns, no_rope_layers and what the
     class of a model_type adds (`posjax.hf.models.LAYERS`): Cohere 2's layers of full attention do not rotate, Llama 4's
     have a temperature, gpt-oss has a `learned_sink`, Inkling has `inkling` and no rotary. A window counts a causal query's
@@ -137,6 +135,12 @@ def from_hf_layers(
 
     Raises:
       ValueError: as `from_hf`; without a number of layers; for a layer type that is no attention.
+
+    >>> config = {"model_type": "gemma3_text", "num_hidden_layers": 2, "sliding_window": 512, "rope_theta": 1e6}
+    >>> config |= {"rope_local_base_freq": 1e4, "layer_types": ["sliding_attention", "full_attention"]}
+    >>> print(*from_hf_layers(config), sep="\\n")
+    rope() + window(size=512)
+    rope(base=1000000)
     """
     config = dict(config)
     layers = _each_layer(config, {}, layout, _checked(config, decoder, {}))

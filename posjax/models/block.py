@@ -86,6 +86,13 @@ class BlockConfig:
     Raises:
       ValueError: heads that do not divide the width, or keys' heads that do not divide the heads; an unknown name; a rate
         outside [0, 1); a field without meaning in latent attention.
+
+    >>> c = BlockConfig(width=64, num_heads=8, num_kv_heads=2, mlp="swiglu", mlp_dim=172)
+    >>> c.channels, c.key_heads, c.mlp_channels
+    (8, 2, 172)
+    >>> BlockConfig(width=64, num_heads=6)
+    Traceback (most recent call last):
+    ValueError: width 64 is not divisible by num_heads 6
     """
 
     width: int = 256

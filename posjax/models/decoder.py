@@ -15,9 +15,6 @@ from posjax.models.transformer import BlockModel, embedded, tied_logits, token_a
 class Decoder(BlockModel):
     """A causal transformer: tokens [B, T] at `site` (leaves [B, T, ...] or [T, ...]) to next-token logits [B, T, V], float32.
 
-        model = Decoder(vocab_size=256, encoding="alibi", block=BlockConfig(width=64, num_heads=4), depth=4, length=1024)
-        logits = model.apply(model.init(key, tokens, site), tokens, site)
-
     `prefill` and `extend` decode with caches; `posjax.models.generate` loops over them.
 
     Args:
@@ -31,6 +28,14 @@ class Decoder(BlockModel):
       head_bias: whether a head of its own has a bias (GPT-J).
       head_scale: factor of logits (Granite, Cohere).
       final_softcap: bounds logits to c tanh(logits / c) (Gemma 2).
+
+    >>> import posjax as pj
+    >>> from posjax.models import BlockConfig
+    >>> model = Decoder(vocab_size=256, encoding="rope", block=BlockConfig(width=16, num_heads=2), depth=1)
+    >>> tokens, site = jnp.zeros((3, 5), jnp.int32), pj.sites(5)
+    >>> params = jax.jit(model.init)(jax.random.key(0), tokens, site)
+    >>> jax.jit(model.apply)(params, tokens, site).shape
+    (3, 5, 256)
     """
 
     reads: ClassVar[str] = "text"

@@ -16,10 +16,6 @@ from posjax.models.transformer import BlockModel, embedded, tied_logits
 class Encoder(BlockModel):
     """A bidirectional transformer: tokens [B, T] at `site` (leaves [B, T, ...] or [T, ...]) to logits [B, T, V], float32.
 
-        block = BlockConfig(placement="post", norm_epsilon=1e-12)
-        model = Encoder(vocab_size=256, encoding="learned", length=512, block=block)
-        logits = model.apply(model.init(key, tokens, site), tokens, site, types)
-
     Every token sees all tokens of its document. Placement "post" with `embedding_norm` is BERT (Devlin et al. 2018, arXiv
     1810.04805), "pre" with first_norm=False ModernBERT (Warner et al. 2024, arXiv 2412.13663). Unless the placement is
     "post", there is a norm behind the last block.
@@ -39,6 +35,14 @@ class Encoder(BlockModel):
 
     Raises (on call):
       ValueError: for an unknown activation, or classes of pairs without the pooler.
+
+    >>> import posjax as pj
+    >>> from posjax.models import BlockConfig
+    >>> block = BlockConfig(width=16, num_heads=2, placement="post", norm_epsilon=1e-12)
+    >>> model = Encoder(vocab_size=256, encoding="learned", length=8, block=block, depth=1)
+    >>> tokens, site = jnp.zeros((3, 8), jnp.int32), pj.packed([5, 3])
+    >>> jax.eval_shape(model.init_with_output, jax.random.key(0), tokens, site)[0].shape
+    (3, 8, 256)
     """
 
     reads: ClassVar[str] = "masked text"

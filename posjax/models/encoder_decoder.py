@@ -14,10 +14,6 @@ Memory = tuple[Float[jax.Array, "B S M"], Site]
 class EncoderDecoder(BlockModel):
     """Tokens [B, T] and a source [B, S] to next-token logits [B, T, V] in float32.
 
-        block = BlockConfig(norm="rms", mlp="relu", logit_scale=1.0, attention_bias=())
-        model = EncoderDecoder(vocab_size=256, block=block)
-        logits = model.apply(params, source, source_site, tokens, site)
-
     Vaswani et al. (2017), arXiv 1706.03762, with one token embedding and one config of blocks for both stacks. A token of the
     decoder sees the source of its own document, through cross-attention without an encoding. The default encodings are T5's
     (Raffel et al. 2019, arXiv 1910.10683).
@@ -32,6 +28,14 @@ class EncoderDecoder(BlockModel):
       tied_embedding: whether the token embedding is the head.
       embedding_scale: factor of token embeddings.
       head_scale: factor of the head's input; T5 has 1 / sqrt(width) with a tied head.
+
+    >>> import jax, jax.numpy as jnp, posjax as pj
+    >>> from posjax.models import BlockConfig
+    >>> block = BlockConfig(width=16, num_heads=2, norm="rms", mlp="relu", logit_scale=1.0, attention_bias=())
+    >>> model = EncoderDecoder(vocab_size=256, block=block, depth=1)
+    >>> source, tokens = (jnp.zeros((3, 7), jnp.int32), pj.sites(7)), (jnp.zeros((3, 5), jnp.int32), pj.sites(5))
+    >>> jax.eval_shape(model.init_with_output, jax.random.key(0), *source, *tokens)[0].shape
+    (3, 5, 256)
     """
 
     vocab_size: int

@@ -66,6 +66,14 @@ def generate(
         with it; for sites of another length, and for a site of the prompts alone on a grid (not checked under an outer jit)
         or with a relation.
       FloatingPointError: where logits are not finite, as behind the end of a learned table (not under an outer jit).
+
+    >>> import posjax as pj
+    >>> from posjax.models import BlockConfig
+    >>> model = Decoder(vocab_size=256, encoding="alibi", block=BlockConfig(width=16, num_heads=2), depth=1)
+    >>> tokens, site = jnp.int32([[72, 105], [65, 0]]), pj.padded(jnp.int32([[1, 1], [1, 0]]))
+    >>> variables = jax.jit(model.init)(jax.random.key(0), tokens, site)
+    >>> generate(model, variables, tokens, site, steps=3).shape
+    (2, 3)
     """
     _check(model, steps, temperature, top_k, top_p, stop, key)
     if isinstance(model, EncoderDecoder) != (memory is not None):

@@ -33,6 +33,11 @@ class Latent:
 
     Raises:
       ValueError: for a size below 1.
+
+    >>> from posjax.models import BlockConfig
+    >>> latent = Latent(kv_lora_rank=8, qk_nope_head_dim=4, qk_rope_head_dim=2, v_head_dim=4)
+    >>> BlockConfig(width=64, num_heads=4, latent=latent).channels    # of a head's queries and keys
+    6
     """
 
     spec_name: ClassVar[str] = "latent"

@@ -61,6 +61,11 @@ def scaled_ropes(layers: Sequence[Encoding], scaling: str, factor: float, traine
       scaling: its name: "linear", "ntk", "yarn" or "llama3".
       factor: how much longer than the trained length sequences are, at least 1.
       trained: tokens of a sequence in training.
+
+    >>> layers = parse_layers("rope + window(512), rope")
+    >>> print(*scaled_ropes(layers, "linear", 4.0, trained=2048), sep="\\n")
+    rope() + window(size=512)
+    rope(scaling=linear(factor=4))
     """
     length = "" if scaling in ("linear", "ntk") else f", original_length={trained}"
     made = parse(f"rope(scaling={scaling}(factor={factor}{length}))").scaling

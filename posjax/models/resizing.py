@@ -14,9 +14,6 @@ def resize_params(
 ) -> tuple[ViT, dict[str, Any]]:
     """Returns a ViT and its parameters for images of another (height, width), by `Encoding.resized` of each encoding.
 
-        model, params = resize_params(model, params, (384, 384), method="google_npz")
-        logits = model.apply(params, images, model.sites(384, 384))
-
     Args:
       params: {"params": tree} as `model.init` makes it, or the tree alone; the result has the same form. May be traced and
         differentiated.
@@ -28,6 +25,14 @@ def resize_params(
     Raises:
       ValueError: for an unknown method, an image size that is no pair or that the patches do not tile, or parameters of
         another model or image size.
+
+    >>> import jax
+    >>> from posjax.models import BlockConfig
+    >>> model = ViT(num_classes=10, image_size=(8, 8), block=BlockConfig(width=16, num_heads=2), depth=1)
+    >>> params = jax.jit(model.init)(jax.random.key(0), *model.example(channels=1))
+    >>> model, resized = resize_params(model, params, (16, 12))
+    >>> [each["params"]["trunk"]["encoding"].rows.shape for each in (params, resized)]
+    [(5, 16), (13, 16)]
     """
     check_size("image_size", image_size)
     if "params" in params:

@@ -32,10 +32,13 @@ _NAME = re.compile(r"(?:(?P<stem>\w+)\+)?(?P<size>\w+)/(?P<patch>\d+)")
 def vit_sizes(variant: str) -> dict[str, Any]:
     """Returns the arguments of `ViT` of a name: "Ti/16", "B/32", and hybrids with a ResNet stem, "R50+B/16", "R+Ti/16".
 
-        model = ViT(num_classes=10, image_size=(224, 224), **vit_sizes("S/16"))
-
     Raises:
       ValueError: as `flat_sizes`.
+
+    >>> from posjax.models import ViT
+    >>> model = ViT(num_classes=10, image_size=(224, 224), **vit_sizes("S/16"))
+    >>> model.depth, model.patch_size, model.block.width, model.block.num_heads
+    (12, 16, 384, 6)
     """
     sizes = flat_sizes(variant)
     block = {name: sizes.pop(name) for name in ("width", "num_heads", "mlp_dim")}

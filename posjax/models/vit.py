@@ -24,10 +24,6 @@ from posjax.spec import nearest
 class ViT(BlockModel):
     """Images [B, height, width, channels] to class logits [B, num_classes] in float32.
 
-        model = ViT(num_classes=10, encoding="rope(base=100)", image_size=(28, 28), patch_size=4)
-        site = model.sites(28, 28)
-        logits = model.apply(model.init(key, images, site), images, site)
-
     Images of one size share a site. Images of several sizes come as patches [B, N, p, p, C] with sites [B, N]: N slots for
     prefix tokens and patches in any order, told apart by `site.prefix`; the content of a prefix slot is not read.
     `site.segment` numbers the images of a row from 1; 0 is padding. With `num_images=I` a row holds up to I images and logits
@@ -55,6 +51,14 @@ class ViT(BlockModel):
       ValueError: for an image size that the patches do not tile, an unknown pooling or injection, sites that do not fit.
         Where sites are not known at tracing time, a prefix token that the model lacks, an image without a class token, or
         one numbered above `num_images`, gives NaN.
+
+    >>> import jax
+    >>> from posjax.models import BlockConfig
+    >>> block = BlockConfig(width=16, num_heads=2)
+    >>> model = ViT(num_classes=10, encoding="rope(base=100)", image_size=(8, 8), block=block, depth=1)
+    >>> params = jax.jit(model.init)(jax.random.key(0), *model.example(channels=1))
+    >>> jax.jit(model.apply)(params, jnp.zeros((3, 16, 8, 1)), model.sites(16, 8)).shape    # of another size
+    (3, 10)
     """
 
     reads: ClassVar[str] = "images"

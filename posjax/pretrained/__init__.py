@@ -40,5 +40,17 @@ def reads_text(path: str | Path) -> bool:
 
 
 def save(path: str | Path, model: Any, params: Mapping[str, Any], **options: Any) -> None:
-    """Saves a checkpoint that `load` reads, and transformers or timm too if they have the model."""
+    """Saves a checkpoint that `load` reads, and transformers or timm too if they have the model.
+
+    >>> import tempfile, jax
+    >>> from posjax.models import BlockConfig, Decoder
+    >>> block = BlockConfig(width=16, num_heads=2, norm="rms", mlp="swiglu", attention_bias=())
+    >>> model = Decoder(vocab_size=256, block=block, depth=1, tied_embedding=False, embedding_scale=1.0)
+    >>> params = jax.jit(model.init)(jax.random.key(0), *model.example())
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(folder, model, params)    # a Llama of transformers
+    ...     again, params = load(folder)
+    >>> again.encoding, again.block.mlp
+    ('rope()', 'swiglu')
+    """
     (vision if isinstance(model, ViT) else language).save(path, model, params, **options)

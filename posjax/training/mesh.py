@@ -58,6 +58,9 @@ def mesh_sizes(given: Mapping[str, int] | None, devices: int) -> dict[str, int]:
 
     Raises:
       ValueError: an unknown axis, a size below 1 that is not -1, two of -1, or sizes that do not make the devices.
+
+    >>> mesh_sizes({"tensor": 2}, devices=8)
+    {'seed': 1, 'data': 4, 'fsdp': 1, 'tensor': 2, 'context': 1}
     """
     given = dict(given or {})
     if unknown := sorted(given.keys() - set(AXES)):

@@ -41,6 +41,10 @@ def make_schedule(schedule: str, *, learning_rate: float, total_steps: int, warm
     """Returns step -> learning rate: linear from 0 over `warmup_steps`, then as named, reaching 0 at `total_steps`.
 
     "constant" stays at `learning_rate` instead. ValueError names a value that cannot be.
+
+    >>> rate = make_schedule("cosine", learning_rate=1.0, total_steps=10, warmup_steps=2)
+    >>> [round(float(rate(step)), 3) for step in (0, 1, 2, 6, 10)]
+    [0.0, 0.5, 1.0, 0.5, 0.0]
     """
     if schedule not in SCHEDULES:
         near = difflib.get_close_matches(schedule, SCHEDULES, n=1, cutoff=0.0)

@@ -62,7 +62,7 @@ def test_a_rotary_encoding_gets_its_function_back(case):
     if found.spec is None or any(words in each for words in told for each in found.findings):
         assert not found.ok
         return
-    assert not [each for each in found.findings if "one by one" not in each and "not rotated" not in each]
+    assert not [each for each in found.findings if "not rotated" not in each]
     position = probe_positions(LENGTH, num_axes)
     sizes = dict(length=LENGTH) if num_axes == 1 else dict(grid=(LENGTH, LENGTH))
     params = found.encoding.init(jax.random.key(0), pj.Dims(24, HEADS, 8, **sizes))
@@ -277,6 +277,44 @@ def test_sound_code_has_no_findings(arguments):
     assert pj.audit(**arguments).findings == ()
 
 
+def blocks(q, k, position):
+    """Rotates each half of the channels by itself, in the half layout."""
+    halves = [
+        port(inverse_frequencies(size=32))(q[..., part], k[..., part], position) for part in (slice(32), slice(32, 64))
+    ]
+    return tuple(np.concatenate(both, axis=-1) for both in zip(*halves, strict=True))
+
+
+def along_both(q, k, position):
+    """Turns all pairs of channels along one direction of the plane."""
+    return port(placed=lambda p: p @ np.float32([0.9, 0.4]))(q, k, position)
+
+
+def mixed(q, k, position):
+    """Rotates twice, in pairs of two layouts."""
+    return port(doubled=lambda x: np.repeat(x, 2, -1), turned=rotate_neighbours)(*port()(q, k, position), position)
+
+
+def rotate_neighbours(x):
+    return np.stack([-x[..., 1::2], x[..., ::2]], axis=-1).reshape(x.shape)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    ({"inv_freq": np.linspace(1, 0.1, 32)}, "the spec lists them one by one"),
+    ({"rotate": along_both, "head_dim": 64, "num_axes": 2}, "no known encoding has these frequencies"),
+    ({"rotate": blocks, "head_dim": 64}, "half layout within blocks of 32 channels"),
+    ({"rotate": mixed, "head_dim": 64}, "channel .* is mixed with"),
+    ({"bias": np.tile(np.sin(OFFSET), (2, 1, 1))}, "neither slopes nor buckets"),
+], ids=["frequencies", "directions", "blocks", "mixed channels", "bias"])  # fmt: skip
+def test_what_no_encoding_explains_is_unknown_and_not_wrong(arguments, words):
+    found = pj.audit(**arguments)
+    assert (found.findings, found.ok) == ((), False)
+    assert re.search(words, *found.unknown)
+    assert "  UNKNOWN: " in str(found)
+    assert "WRONG" not in str(found)
+    assert "nothing wrong" not in str(found)
+
+
 @pytest.mark.parametrize("num_heads", [1, 2, 3, 8, 12, 20])
 def test_alibi_is_recognised_with_its_window(num_heads):
     bias = np.where((OFFSET > 0) | (OFFSET <= -64), -np.inf, alibi(alibi_slopes(num_heads), 300))
@@ -334,6 +372,9 @@ def test_the_command(tmp_path, capsys):
     assert cli.main(["audit", f"{tmp_path}/config.json", "--inv-freq", f"{tmp_path}/inv_freq.npy"]) == 1
     assert "config.json means rope(base=500000, scaling=llama3())" in capsys.readouterr().out
     assert cli.main(["audit", "--inv-freq", f"{tmp_path}/inv_freq.npy"]) == 0
+    np.save(tmp_path / "odd.npy", np.linspace(1, 0.1, 32))
+    assert cli.main(["audit", "--inv-freq", f"{tmp_path}/odd.npy"]) == 3
+    assert "UNKNOWN: frequencies follow no series" in capsys.readouterr().out
     for wrong in ([f"{tmp_path}/mine.py:other"], ["mine.txt"], [f"{tmp_path}/none.json"], []):
         assert cli.main(["audit", *wrong]) == 2
         assert capsys.readouterr().err.count("\n") == 1

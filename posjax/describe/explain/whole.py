@@ -23,6 +23,17 @@ def explain(
 
     Raises:
       ValueError: where the encoding does not take these sizes.
+
+    >>> import posjax as pj
+    >>> lines = explain(pj.parse("window(2)"), length=4, grid=None, prefix=0, head_dim=4, num_heads=2)
+    >>> start = lines.index("WHICH KEYS ARE SEEN")
+    >>> print(*lines[start + 2 : start + 8], sep="\\n")
+    Row: query at; column: key, in the same order; # is seen, . is not.
+         keys
+      0  # # . .
+      1  # # # .
+      2  . # # #
+      3  . . # #
     """
     dims, site = _example(encoding, length, grid, prefix, head_dim, num_heads)
     params, asleep = awake(encoding.init(jax.random.key(0), dims))

@@ -73,6 +73,12 @@ def obstacles(model: Any, family: str | None = None) -> dict[str, list[str]]:
     """The reasons against a model in each family of transformers of its class, or in one family; [] for none.
 
     The nearest family, with the fewest obstacles, comes first.
+
+    >>> from posjax.models import BlockConfig, Decoder
+    >>> block = BlockConfig(norm="rms", mlp="swiglu", attention_bias=())
+    >>> model = Decoder(vocab_size=256, encoding="alibi", block=block, tied_embedding=False, embedding_scale=1.0)
+    >>> obstacles(model, "llama")
+    {'llama': ["transformers' rope_parameters describe rope, p_rope and mrope with a scaling, and axial_rope, not alibi()"]}
     """
     chosen = [FAMILIES[family]] if family else [one for one in FAMILIES.values() if one.model is type(model)]
     against = {one.model_type: one.described(model)[1] for one in chosen or FAMILIES.values()}
