@@ -23,7 +23,8 @@ from posjax.training.runs import load_run
 
 TRAINED = pathlib.Path(experiments.__file__).parents[1] / "results" / "trained"
 run = load_run(TRAINED / "decoder" / "rope")
-print(run.model.encoding, run.config.data.length, run.step, f"{sum(leaf.size for leaf in jax.tree.leaves(run.of(0))):,}")
+count = sum(leaf.size for leaf in jax.tree.leaves(run.of(0)))
+print(f"{run.model.encoding}: {count:,} parameters, {run.step} steps on windows of {run.config.data.length} bytes")
 print(sorted(path.name for path in (TRAINED / "decoder").iterdir()))
 print(sorted(path.name for path in (TRAINED / "vit").iterdir()))
 
@@ -35,9 +36,10 @@ print(sorted(path.name for path in (TRAINED / "vit").iterdir()))
 
 # %%
 SHOWN = ("none", "learned", "rope", "alibi", "t5", "fox", "inkling", "path")
+COLORS = ("#0072b2", "#d55e00", "#009e73")  # of layers
 figure, panels = plt.subplots(2, 4, figsize=(10, 4.4), sharex=True, layout="constrained")
 for panel, name in zip(panels.flat, SHOWN, strict=True):
-    for layer, color in zip(look_at_decoder(TRAINED / "decoder" / name)["heads"], ("#0072b2", "#d55e00", "#009e73"), strict=True):
+    for layer, color in zip(look_at_decoder(TRAINED / "decoder" / name)["heads"], COLORS, strict=True):
         panel.plot(np.transpose(layer), color=color, linewidth=1, alpha=0.8)
     panel.axhline(1, color="#7a7a7a", linestyle=":", linewidth=0.8)
     panel.set_yscale("symlog", linthresh=1)
