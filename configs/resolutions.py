@@ -34,8 +34,8 @@ def get_config(names: str = "fashion_mnist,caltech101") -> ConfigDict:
     config.page = ConfigDict()
     config.page.says = (
         "Fitting positions to the trained grid keeps the accuracy of sine codes and rotations at twice the "
-        "resolution, where plain ones lose most of it. DINOv3's relative coordinates do so without being told the "
-        "new grid."
+        "resolution, where plain ones lose most of it. DINOv3's relative coordinates and PaPE's parabolas do so "
+        "without being told the new grid."
     )
     config.page.headings = ConfigDict(
         {"fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "caltech101": "Caltech-101, native aspects"}
@@ -322,6 +322,8 @@ CLAIMS = (
         "On larger images FIRE keeps more accuracy than RoPE.",
         (above(_kept_on_fashion("fire", "axial"), name="fire - axial, 2x less 1x"),),
         {"FIRE keeps (%)": 63.1, "RoPE": 18.9},
+        doubt="FIRE has less to lose: at the trained resolution it is behind axial RoPE.",
+        follow_up=(Looked(_AT["fashion_mnist"]("fire", 28) - _AT["fashion_mnist"]("axial", 28), "fire - axial at 28"),),
     ),
     Claim(
         "pape-ahead-on-larger-images",
