@@ -63,7 +63,7 @@ _NEWEST = {
     # Turns, offsets and sinks: a few operations on each channel or logit.
     1.3: "p_rope rope_mixed lerope value_rotary harope circulant_string rope_pp bam learned_sink token_sink ssmax",
     # Twice the channels, or a state of each token.
-    1.6: "pope fox cable carope repo selective_rope grape_a grape_m inkling",
+    1.6: "pope fox cable carope repo selective_rope grape_a grape_m inkling pape",
     # A matrix for each token, or logits that need all keys of a query.
     10.0: "comrope cayley_string liere tapa cope dape dape(kernel_size=3) grape_ap per_row_alibi path stick_breaking",
 }
