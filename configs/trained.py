@@ -1,12 +1,15 @@
 """Small decoders and vision transformers under twenty encodings each, to begin with something trained. Nothing is downloaded.
 
-    python -m experiments.ablate --config=configs/trained.py
-    python -m experiments.export --small --checkpoint=runs/trained/decoder/rope-<hash> --out=results/trained/decoder/rope
+    python -m experiments.ablate --config=configs/trained.py --workdir=runs/trained
+    cp runs/trained/*.json* runs/trained/*.md runs/trained/*.png results/trained
+    for run in runs/trained/*/*-????????????; do
+        name=${run#runs/}; python -m experiments.export --small --checkpoint=$run --out=results/${name%-*}; done
+    python -m experiments.atlas.trained
 
-Cost: about 40 minutes of one CPU core. Expected: results/trained, with a folder for each row, made by the second command. All
-commands take such a folder as a run:
+Cost: about an hour of one CPU core. Expected: results/trained, with a folder for each row. All commands take it as a run:
 
-    python -m experiments.analyse --checkpoint=results/trained/decoder/rope --data=pydoc_topics --split=validation --out=DIR
+    python -m experiments.analyse --checkpoint=results/trained/decoder/rope --data=pydoc_topics --split=validation \
+        --length=128 --out=DIR
     python -m experiments.analyse --checkpoint=results/trained/vit/learned --out=DIR
     python -m experiments.generate --checkpoint=results/trained/decoder/alibi --prompt="The for statement"
 """
@@ -42,7 +45,7 @@ _VITS = {
     "sinusoidal": "sinusoidal",
     "learned": "learned",
     "learned_factorized": "learned_factorized",
-    "sincos2d": "sincos2d_mae",
+    "sincos2d_mae": "sincos2d_mae",
     "fourier": "fourier",
     "axial_rope": "axial_rope(base=100)",
     "rope_mixed": "rope_mixed",
@@ -67,7 +70,7 @@ def get_config() -> ConfigDict:
     config.title = "Small trained models, to begin with"
     config.point = "What have small models learned under each encoding?"
     config.notes = (
-        "One seed and one learning rate for all: these are to be looked at, and say nothing of which encoding is better. "
+        "One seed and one learning rate for all: these models show what an encoding allows, and not which one is better. "
         "decoder: Python's documentation, byte by byte, in windows of 128 bytes. vit: scikit-learn's digits, each of the "
         "8x8 pixels a token."
     )

@@ -7,8 +7,8 @@
 A folder of transformers has config.json, safetensors and the tokenizer. The model must belong to a family of transformers;
 otherwise the message lists the obstacles in the nearest family, and --all lists them in every family. The first family that
 has the model is used, unless --family names one. experiments.ablate, generate, explain and train take the folder as a
-checkpoint. --small writes one seed of a run in float16, without what its training would go on from; every command here takes
-the folder as a run. Errors are one line and exit code 2.
+checkpoint. --small writes a small run: one seed in float16, which every command here reads as a run, and from which no
+training goes on. Errors are one line and exit code 2.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def _export(args: argparse.Namespace) -> None:
     from posjax.data.tokens import BYTES, FILE
     from posjax.models import Decoder
     from posjax.pretrained.language import obstacles
-    from posjax.training.runs import keep, load_run
+    from posjax.training.runs import load_run, save_small
 
     run = load_run(args.checkpoint)
     seed = run.seeds[0] if args.seed is None else args.seed
@@ -49,7 +49,7 @@ def _export(args: argparse.Namespace) -> None:
     index = run.seeds.index(seed)
     if args.small:
         out = cli.writable(args.out)
-        keep(run, index, args.checkpoint, out)
+        save_small(run, index, args.checkpoint, out)
         print(
             f"wrote {out}: seed {seed} after {run.step} steps, {sum(f.stat().st_size for f in out.iterdir()):,} bytes"
         )

@@ -12,7 +12,7 @@
     posjax audit --bias=bias.npy                         a bias of logits [heads, tokens, tokens]
 
 Exit code 0; 1 if a property fails or the audited code is wrong; 2 for a mistake, which is told in one line; 3 if no
-registered encoding explains the audited code.
+registered encoding explains the audited code, or only one that lists its frequencies.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What the heads of the small trained models look at, by distance and by direction.
+"""The attention of the small trained models, by distance and by direction.
 
     python -m experiments.atlas.trained         # writes results/trained/attention.json, which the atlas shows
 
@@ -32,7 +32,7 @@ def trained() -> dict[str, Any]:
     return json.loads(FILE.read_text())
 
 
-def by_distance(weights: Float[np.ndarray, "N H T T"]) -> Float[np.ndarray, "H D"]:
+def attention_by_distance(weights: Float[np.ndarray, "N H T T"]) -> Float[np.ndarray, "H D"]:
     """Returns each head's mean weight at each distance below T // 2, of the later half of queries, times their keys."""
     length = weights.shape[-1]
     queries = np.arange(length // 2, length)
@@ -40,7 +40,7 @@ def by_distance(weights: Float[np.ndarray, "N H T T"]) -> Float[np.ndarray, "H D
     return np.stack([each.mean(axis=(0, 2)) for each in found], axis=-1)
 
 
-def by_offset(weights: Float[np.ndarray, "N H T T"], height: int, width: int) -> Float[np.ndarray, "H R C"]:
+def attention_by_offset(weights: Float[np.ndarray, "N H T T"], height: int, width: int) -> Float[np.ndarray, "H R C"]:
     """Returns each head's mean weight at each offset (rows, columns) of the key, [2 * height - 1, 2 * width - 1], times T."""
     places = np.stack(np.unravel_index(np.arange(height * width), (height, width)), axis=-1)
     offset = places[None] - places[:, None] + (height - 1, width - 1)
@@ -62,7 +62,7 @@ def look_at_decoder(folder: pathlib.Path) -> dict[str, Any]:
     texts = subject.draw_texts(data.load_documents("pydoc_topics", "validation"), _TEXTS, model.trained)
     look, site = heads.look_into(model.model), sites(model.trained)
     seen = [[layer.weights for layer in look(model.params, text[:-1], site)] for text in texts.tokens]
-    layers = [by_distance(np.stack(each)) for each in zip(*seen, strict=True)]
+    layers = [attention_by_distance(np.stack(each)) for each in zip(*seen, strict=True)]
     return {"spec": model.encoding, "heads": _rounded(layers)}
 
 
@@ -75,7 +75,7 @@ def look_at_vit(folder: pathlib.Path) -> dict[str, Any]:
     height, width = vit.model.patches(*vit.model.image_size)
     look = intermediates.intermediates_of(vit.model, vit.model.sites(*vit.model.image_size))
     weights = np.asarray(look(vit.params[0], vit.normalised(images)).weights[0])
-    return {"spec": vit.model.encoding, "heads": _rounded(by_offset(weights, height, width))}
+    return {"spec": vit.model.encoding, "heads": _rounded(attention_by_offset(weights, height, width))}
 
 
 def _rounded(values: Any) -> Any:

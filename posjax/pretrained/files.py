@@ -104,7 +104,10 @@ def write_safetensors(path: str | Path, tensors: Mapping[str, np.ndarray], metad
     new = path.with_name(f".{os.getpid()}-{path.name}")
     with naming(path, sum(tensor.nbytes for tensor in tensors.values())):
         try:
+            new.touch()
+            mode = new.stat().st_mode  # as the user's other files have it: safetensors lets nobody else read
             safetensors.numpy.save_file(dict(tensors), new, metadata=dict(metadata))
+            new.chmod(mode)
             new.replace(path)
         except safetensors.SafetensorError as error:  # the system's error is only in its text
             full = "No space left" in str(error)

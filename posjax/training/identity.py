@@ -7,6 +7,7 @@ data_digest   of the data
 initial       digest of the parameters that the run starts from, if they are not random
 config        the whole config
 environment   versions, commit and device
+small         of a small run: the step, the digest and the times of its parameters
 seal          hash of all the above
 """
 

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from posjax import data
 from posjax.training.checkpoints import Checkpoints
 from posjax.training.evaluate import Metrics, evaluate, headline, make_score
-from posjax.training.identity import describe_run, refuse_other_run, write_run
+from posjax.training.identity import RUN, describe_run, read_run, refuse_other_run, write_run
 from posjax.training.mesh import Share, batch_sharding, layout, left_out, on_devices, replicated, shards, share_of
 from posjax.training.metrics import MetricsWriter, check_logger
 from posjax.training.optimizer import make_optimizer, rates_of
@@ -205,6 +205,8 @@ def _begin(
 ) -> tuple[State, "Clock"]:
     """Returns the newest intact state, or that of step 0, and the clock of its run."""
     if not checkpoints.steps():
+        if (workdir / RUN).is_file() and "small" in read_run(workdir):
+            raise ValueError(f"{workdir} holds a small run, from which no training goes on: use another workdir")
         if is_first():
             write_run(workdir, about)
         return programs.start(initial), Clock()

@@ -1,6 +1,6 @@
 """Runs that were trained before: their model and the parameters that its seeds have learned.
 
-A run has checkpoints/, from which its training can go on. A kept one has in their place the parameters of one seed alone.
+A run has checkpoints/, from which its training can go on. A small run has only the parameters of one seed in their place.
 """
 
 import operator
@@ -24,7 +24,7 @@ from posjax.training.optimizer import make_optimizer
 from posjax.training.step import init_state
 from posjax.training.tasks import Task, make_task
 
-KEPT = "params.safetensors"
+PARAMS = "params.safetensors"  # of a small run
 _ROWS_NAMED = 8
 
 
@@ -76,7 +76,7 @@ def load_run(
         logits = run.model.apply({"params": run.of(0)}, images, run.model.sites(28, 28))
 
     Args:
-      workdir: the folder that holds run.json and checkpoints/, or what `keep` wrote.
+      workdir: the folder that holds run.json and checkpoints/, or a small run.
       step: of the checkpoint; the newest intact one where None.
       data_dir: directory of the data sets, if not where the run found them.
       task_of: makes the task, and with it the model, of a config.
@@ -85,10 +85,10 @@ def load_run(
       ValueError: there is no checkpoint; CheckpointError, which is one, if none is intact or it is of another model.
     """
     workdir = pathlib.Path(workdir)
-    checkpoints, kept = Checkpoints(workdir / "checkpoints"), (workdir / KEPT).is_file()
-    if not kept and not checkpoints.steps():
+    checkpoints, about = Checkpoints(workdir / "checkpoints"), read_run(workdir) if is_run(workdir) else {}
+    small = about.get("small")
+    if small is None and not checkpoints.steps():
         raise ValueError(f"there is no checkpoint in {workdir}: {_mend(workdir)}")
-    about = read_run(workdir)
     config, seeds = ConfigDict(about["config"]), tuple(about["seeds"])
     config.mesh = ConfigDict()  # the devices that are here may be others
     if data_dir is not None:
@@ -96,50 +96,61 @@ def load_run(
     task = task_of(config)
     optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
     abstract = jax.eval_shape(lambda: init_state(task, optimizer, seeds))
-    if kept:
-        params, own = _read_kept(workdir, abstract.params, about["kept"]["digest"]), about["kept"]["step"]
-        if step not in (None, own):
-            raise CheckpointError(f"there is no step {step} in {workdir}: the one that was kept is {own}")
-        times = {name: float(seconds) for name, seconds in about["kept"]["times"].items()}
-        return Run(task, task.model, params, seeds, config, own, times)
+    if small is not None:
+        if step not in (None, small["step"]):
+            raise CheckpointError(f"there is no step {step} in {workdir}: this small run is of step {small['step']}")
+        params = _read_small(workdir / PARAMS, abstract.params, small["digest"])
+        times = {name: float(seconds) for name, seconds in small["times"].items()}
+        return Run(task, task.model, params, seeds, config, small["step"], times)
     # Not None: there are steps.
     step, tree = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}}, step=step)
     return Run(task, task.model, jax.tree.map(np.asarray, tree["state"].params), seeds, config, step, tree["times"])
 
 
-def keep(run: Run, index: int, workdir: str | os.PathLike, folder: str | os.PathLike) -> None:
-    """Writes what `load_run` needs of one seed of a run, and nothing that only its training goes on from.
+def save_small(run: Run, index: int, workdir: str | os.PathLike, folder: str | os.PathLike) -> None:
+    """Writes a small run, which `load_run` reads: run.json and the parameters of one seed, from which no training goes on.
 
     Parameters are in float16, and those of encodings in float32, since angles come of them: a decoder of a quarter of a
-    million parameters takes half a megabyte.
+    million parameters takes half a megabyte. The data and the tokenizer stay where the run has them.
 
     Args:
       run: as `load_run` read it.
       index: of the seed.
       workdir: where the run was read.
-      folder: to be written.
+      folder: a new one, or that of a small run.
 
     Raises:
-      ValueError: a parameter is too large for float16.
+      ValueError: a parameter is too large for float16, or the folder holds a run that would be lost.
       OSError: the folder cannot be written.
     """
+    folder = pathlib.Path(folder)
+    if is_run(folder) and "small" not in read_run(folder):
+        raise ValueError(f"{folder} holds a run, which would be lost: give another folder")
     tensors = {}
     for name, leaf in paths_of(run.of(index)).items():
         dtype = np.float32 if is_encoding(name) else np.float16
         if not np.all(np.abs(leaf) <= np.finfo(dtype).max):
-            raise ValueError(f"{name} of {workdir} is not finite in {dtype.__name__}: keep the whole run")
+            raise ValueError(f"{name} of {workdir} is not finite in {dtype.__name__}: copy the whole run")
         tensors[name] = np.asarray(leaf, dtype)
-    write_safetensors(pathlib.Path(folder) / KEPT, tensors, {})
-    kept = {"step": run.step, "digest": digest(tensors), "times": strict(run.times)}
-    write_run(folder, {**read_run(workdir), "seeds": [run.seeds[index]], "kept": kept})
+    write_safetensors(folder / PARAMS, tensors, {})
+    small = {"step": run.step, "digest": digest(tensors), "times": strict(run.times)}
+    write_run(folder, {**read_run(workdir), "seeds": [run.seeds[index]], "small": small})
 
 
-def _read_kept(workdir: pathlib.Path, like: Any, expected: str) -> Any:
-    """Returns the parameters that `keep` wrote, in this form and with a leading axis of one seed."""
-    weights, wanted = WeightsFile.of(workdir / KEPT), paths_of(like)
-    if weights.shapes != {name: leaf.shape[1:] for name, leaf in wanted.items()} or digest(dict(weights)) != expected:
-        raise CheckpointError(f"{workdir / KEPT} does not hold the parameters that {RUN} is of: put back both files")
-    return tree_of(like, {name: np.array(weights[name], leaf.dtype)[None] for name, leaf in wanted.items()})
+def _read_small(path: pathlib.Path, like: Any, expected: str) -> Any:
+    """Returns the parameters that `save_small` wrote, in this form and with a leading axis of one seed."""
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing: put it back")
+    weights, shapes = WeightsFile.of(path), {name: leaf.shape[1:] for name, leaf in paths_of(like).items()}
+    for name in sorted(weights.shapes.keys() | shapes.keys()):
+        there, needed = weights.shapes.get(name), shapes.get(name)
+        if there != needed:
+            raise CheckpointError(
+                f"{name} is {there} in {path}, but {needed} in the model of {RUN}: the code has changed"
+            )
+    if digest(dict(weights)) != expected:
+        raise CheckpointError(f"{path} differs from what was written: put back a copy of it")
+    return tree_of(like, {name: np.array(weights[name], leaf.dtype)[None] for name, leaf in paths_of(like).items()})
 
 
 def _mend(workdir: pathlib.Path) -> str:

@@ -15,7 +15,7 @@ from posjax.pretrained.parameters import is_encoding, paths_of
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.identity import digest, identity, read_run
 from posjax.training.loop import train
-from posjax.training.runs import KEPT, is_run, keep, load_run
+from posjax.training.runs import PARAMS, is_run, load_run, save_small
 from posjax.training.tasks import make_task
 
 
@@ -66,38 +66,65 @@ def test_a_folder_without_checkpoints_is_refused_and_its_rows_are_named(trained,
     assert not Checkpoints(tmp_path / "checkpoints").directory.exists()
 
 
-def test_a_kept_seed_is_that_seed_in_half_precision(trained, tmp_path):
+def test_a_small_run_is_one_seed_in_half_precision(trained, tmp_path):
     _, row = trained
     run = load_run(row)
-    keep(run, 1, row, tmp_path / "kept")
-    kept = load_run(tmp_path / "kept")
-    assert is_run(tmp_path / "kept")
-    assert (kept.seeds, kept.step, kept.config.steps) == ((5,), 2, 2)
-    assert kept.times == pytest.approx(run.times, nan_ok=True)
+    save_small(run, 1, row, tmp_path / "small")
+    small = load_run(tmp_path / "small")
+    assert (small.seeds, small.step, small.config.steps) == ((5,), 2, 2)
+    assert small.times == pytest.approx(run.times, nan_ok=True)
     for name, leaf in paths_of(run.of(1)).items():
         rounded = leaf if is_encoding(name) else leaf.astype(np.float16).astype(leaf.dtype)
-        np.testing.assert_array_equal(paths_of(kept.of(0))[name], rounded)
-    keep(kept, 0, tmp_path / "kept", tmp_path / "again")
-    jax.tree.map(np.testing.assert_array_equal, load_run(tmp_path / "again").params, kept.params)
-    with pytest.raises(CheckpointError, match=r"no step 1 in .*the one that was kept is 2"):
-        load_run(tmp_path / "kept", step=1)
+        np.testing.assert_array_equal(paths_of(small.of(0))[name], rounded)
+    save_small(small, 0, tmp_path / "small", tmp_path / "small")
+    jax.tree.map(np.testing.assert_array_equal, load_run(tmp_path / "small").params, small.params)
+    assert (tmp_path / "small" / PARAMS).stat().st_mode == (tmp_path / "small" / "run.json").stat().st_mode
+    with pytest.raises(CheckpointError, match=r"no step 1 in .*: this small run is of step 2"):
+        load_run(tmp_path / "small", step=1)
 
 
-def test_a_kept_run_that_was_changed_is_refused(trained, tmp_path):
+def test_a_small_run_replaces_no_run_and_no_training_goes_on_from_it(trained, tmp_path):
     _, row = trained
-    keep(load_run(row), 0, row, tmp_path)
-    whole = (tmp_path / KEPT).read_bytes()
-    for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:-3]):
-        (tmp_path / KEPT).write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"put back both files|cut off"):
-            load_run(tmp_path)
+    run, before = load_run(row), (row / "run.json").read_bytes()
+    with pytest.raises(ValueError, match=r"row-0123 holds a run, which would be lost"):
+        save_small(run, 0, row, row)
+    assert (row / "run.json").read_bytes() == before
+    assert not (row / PARAMS).exists()
+    save_small(run, 0, row, tmp_path)
+    with pytest.raises(ValueError, match="holds a small run, from which no training goes on"):
+        train(run.task, run.config, (3,), tmp_path)
+    assert load_run(tmp_path).seeds == (3,)
 
 
-def test_parameters_beyond_half_precision_are_not_kept(trained, tmp_path):
+def test_a_small_run_that_was_changed_is_refused(trained, tmp_path):
     _, row = trained
     run = load_run(row)
-    with pytest.raises(ValueError, match=r"head/kernel of .* is not finite in float16: keep the whole run"):
-        keep(run._replace(params={**run.params, "head": {"kernel": np.full((2, 3), 1e6)}}), 0, row, tmp_path)
+    save_small(run, 0, row, tmp_path)
+    whole = (tmp_path / PARAMS).read_bytes()
+    for damaged, line in (
+        (whole[:-1] + bytes([whole[-1] ^ 1]), "differs from what was written"),
+        (whole[:-3], "cut off"),
+        (None, r"params.safetensors is missing: put it back"),
+    ):
+        (tmp_path / PARAMS).unlink()
+        if damaged is not None:
+            (tmp_path / PARAMS).write_bytes(damaged)
+        else:
+            assert is_run(tmp_path)
+        with pytest.raises(ValueError, match=line):
+            load_run(tmp_path)
+        (tmp_path / PARAMS).touch()
+    other = {**run.params, "head": {name: leaf[..., :1] for name, leaf in run.params["head"].items()}}
+    save_small(run._replace(params=other), 0, row, tmp_path)
+    with pytest.raises(CheckpointError, match=r"head/\w+ is .* in .*, but .* in the model of run.json"):
+        load_run(tmp_path)
+
+
+def test_parameters_beyond_half_precision_make_no_small_run(trained, tmp_path):
+    _, row = trained
+    run = load_run(row)
+    with pytest.raises(ValueError, match=r"head/kernel of .* is not finite in float16: copy the whole run"):
+        save_small(run._replace(params={**run.params, "head": {"kernel": np.full((2, 3), 1e6)}}), 0, row, tmp_path)
     assert not list(tmp_path.iterdir())
 
 

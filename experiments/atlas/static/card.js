@@ -153,7 +153,7 @@
     if (pictured) links.push(["compare", {a: name}, "Beside another encoding"]);
     if (kinds.ROTARY.includes(name)) links.push(["clocks", {kind: name}, "Its wavelengths"]);
     if (card.kind === "frequency scaling" && forms.scalings.includes(name)) links.push(["scaling", {}, "Beside other scalings"]);
-    for (const [kind, what] of [["decoder", "decoder"], ["vit", "vision transformer"]]) if (Object.hasOwn(data("trained")[kind], name)) links.push(["trained", {kind, row: name}, `What the heads of a small ${what} look at with it`]);
+    for (const [kind, what] of [["decoder", "decoder"], ["vit", "vision transformer"]]) if (Object.hasOwn(data("trained")[kind], name)) links.push(["trained", {kind, row: name}, `The attention of a small ${what} that was trained with it`]);
     if (!links.length) return null;
     return el("ul", {class: "others"}, ...links.map(([page, query, text]) => el("li", {}, el("a", {href: href(page, query)}, text))));
   }

@@ -1,23 +1,23 @@
 // @ts-check
 "use strict";
 
-/** Small trained models: what their heads look at, by distance in decoders and by direction in vision transformers. */
+/** The attention of small trained models, by distance in decoders and by direction in vision transformers. */
 (() => {
   const {data, el, href} = atlas;
   const LAYERS = ["first layer", "second layer", "third layer"];
   const KINDS = /** @type {Record<string, any>} */ ({
-    decoder: {title: "Decoders", about: "Each line is a head: its mean attention to the token so many places before, in units of uniform attention (1 is what a head gives that ignores positions). Three layers of four heads, trained on windows of 128 bytes of Python's documentation.", draw: lines},
+    decoder: {title: "Decoders", about: "Each line is a head: its mean attention to the token so many places before, in units of uniform attention: a head that ignores positions gives 1 everywhere. The axis is logarithmic, and what is below 0.01 is drawn there. Three layers of four heads, trained on windows of 128 bytes of Python's documentation.", draw: lines},
     vit: {title: "Vision transformers", about: "Each map is a head of the first layer: its mean attention to patches by their offset from the query, which is the middle, in units of uniform attention. Trained on digits of 8 × 8 pixels, each a token.", draw: maps},
   });
 
   /** The heads of a decoder, as curves. @param {string} name @param {any} found */
   function lines(name, {heads}) {
     const distances = heads[0][0].length;
-    const high = Math.min(16, Math.max(...heads.flat(2)));
-    const series = heads.flatMap((/** @type {number[][]} */ layer, /** @type {number} */ at) => layer.map((head) => ({label: LAYERS[at], color: live.COLORS[at], dash: live.DASHES[at], points: head.map((y, d) => [d, y])})));
+    const [low, high] = [0.01, Math.max(...heads.flat(2))];
+    const series = heads.flatMap((/** @type {number[][]} */ layer, /** @type {number} */ at) => layer.map((head) => ({label: LAYERS[at], color: live.COLORS[at], dash: live.DASHES[at], points: head.map((y, d) => [d, Math.max(y, low)])})));
     const mean = (/** @type {number} */ at, /** @type {number} */ d) => live.number(heads[at].reduce((/** @type {number} */ sum, /** @type {number[]} */ head) => sum + head[d], 0) / heads[at].length);
     return [live.canvas((context, width, height, colors) => {
-      live.curves(context, width, height, colors, {series, x: {label: "distance (bytes)", low: 0, high: distances - 1}, y: {label: "times uniform", low: 0, high}});
+      live.curves(context, width, height, colors, {series, x: {label: "distance (bytes)", low: 0, high: distances - 1}, y: {label: "times uniform", low, high, log: true}});
       return `Attention by distance in the decoder with ${name}. Means of the heads at the token before and ${distances - 1} places back: ${heads.map((/** @type {any} */ layer, /** @type {number} */ at) => `${LAYERS[at]} ${mean(at, 1)} and ${mean(at, distances - 1)}`).join(", ")}.`;
     }, {height: 200, most: 420})];
   }
@@ -51,8 +51,8 @@
       return {views, node: el("section", {id: name}, el("h2", {}, heading), el("p", {class: "note"}, el("code", {}, found.spec)), el("div", {class: kind === "vit" ? "heads" : ""}, ...views.map((/** @type {any} */ view) => view.node)), el("p", {class: "note"}, el("code", {}, folder)))};
     });
     root.append(el("h1", {}, "Trained"),
-      el("p", {}, "What small models have learned to look at under each encoding. One seed each, so that differences show what an encoding allows and not which one is better. ",
-        "The models are part of the project, half a megabyte each: every command takes their folders as checkpoints."),
+      el("p", {}, "The attention of small models that were trained under each encoding. One seed each: this shows what an encoding allows, and not which one is better. ",
+        "The models are in the repository, half a megabyte each, and every command takes their folders as checkpoints."),
       el("nav", {"aria-label": "Kinds of models"}, el("ul", {class: "tabs"}, ...Object.entries(KINDS).map(([name, each]) => el("li", {}, el("a", {href: href("trained", {kind: name}), "aria-current": name === kind ? "true" : null}, each.title))))),
       el("p", {}, about), ...(kind === "decoder" ? [live.key(LAYERS.map((label, at) => ({label, color: live.COLORS[at], dash: live.DASHES[at]})))] : []),
       el("div", {class: "panels"}, ...made.map((each) => each.node)),
