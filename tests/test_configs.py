@@ -81,7 +81,7 @@ def hashes(study):
 
 @pytest.mark.parametrize(
     ("study", "rows"),  # others are trained at a rate that was chosen for them
-    [("quickstart", 12), ("fashion_vit", 4), ("papers/vit_table8", 8), ("papers/state_tracking", 6)],
+    [("quickstart", 12), ("trained", 40), ("fashion_vit", 6), ("papers/vit_table8", 8), ("papers/state_tracking", 6)],
 )
 def test_committed_results_keep_their_hashes(study, rows):
     path = CONFIGS.parent / "results" / pathlib.Path(study).name / "results.jsonl"
