@@ -85,10 +85,11 @@ def load_run(
       ValueError: there is no checkpoint; CheckpointError, which is one, if none is intact or it is of another model.
     """
     workdir = pathlib.Path(workdir)
-    checkpoints, about = Checkpoints(workdir / "checkpoints"), read_run(workdir) if is_run(workdir) else {}
-    small = about.get("small")
-    if small is None and not checkpoints.steps():
+    checkpoints = Checkpoints(workdir / "checkpoints")
+    small = is_run(workdir) and read_run(workdir).get("small")
+    if not small and not checkpoints.steps():
         raise ValueError(f"there is no checkpoint in {workdir}: {_mend(workdir)}")
+    about = read_run(workdir)
     config, seeds = ConfigDict(about["config"]), tuple(about["seeds"])
     config.mesh = ConfigDict()  # the devices that are here may be others
     if data_dir is not None:
@@ -96,7 +97,7 @@ def load_run(
     task = task_of(config)
     optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
     abstract = jax.eval_shape(lambda: init_state(task, optimizer, seeds))
-    if small is not None:
+    if small:
         if step not in (None, small["step"]):
             raise CheckpointError(f"there is no step {step} in {workdir}: this small run is of step {small['step']}")
         params = _read_small(workdir / PARAMS, abstract.params, small["digest"])
