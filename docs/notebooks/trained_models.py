@@ -43,6 +43,7 @@ for panel, name in zip(panels.flat, SHOWN, strict=True):
         panel.plot(np.transpose(layer), color=color, linewidth=1, alpha=0.8)
     panel.axhline(1, color="#7a7a7a", linestyle=":", linewidth=0.8)
     panel.set_yscale("symlog", linthresh=1)
+    panel.set_ylim(bottom=0)
     panel.set_title(name, fontsize=10)
     panel.spines[["top", "right"]].set_visible(False)
 figure.supxlabel("distance (bytes)")
