@@ -61,9 +61,11 @@ def html_anchors(app, doctree):
 
 
 def plain_text(app, what, name, obj, options, lines):
-    """Makes reStructuredText of a docstring, which is plain text with code in backticks or indented by four."""
-    text = "\n".join(lines)
-    text = re.sub(r"(`[^`]+`)(\w?)|([*|\\]|(?<=\w)_(?!\w))", _escaped, text)
+    """Makes reStructuredText of a docstring: plain text, code in backticks or indented by four, and examples behind >>>."""
+    paragraphs = "\n".join(lines).split("\n\n")
+    text = "\n\n".join(
+        each if each.startswith(("    ", ">>> ")) else re.sub(_SPECIAL, _escaped, each) for each in paragraphs
+    )
     text = re.sub(r"(?<=\n\n)(?= {4}\S)", "::\n\n", text)
     spec_name = vars(obj).get("spec_name") if isinstance(obj, type) else None
     if spec_name:
@@ -72,6 +74,11 @@ def plain_text(app, what, name, obj, options, lines):
     if isinstance(formulas, tuple):
         text += "".join(f"\n\n.. raw:: html\n\n   {mathml(formula)}" for formula in formulas)
     lines[:] = [*text.splitlines(), ""]
+
+
+_SPECIAL = (
+    r"(`[^`]+`)(\w?)|([*|\\]|(?<=\w)_(?!\w))"  # code in backticks with a letter behind it, or a character of markup
+)
 
 
 def _escaped(found):

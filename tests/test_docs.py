@@ -5,6 +5,7 @@ import doctest
 import importlib
 import pathlib
 import re
+import runpy
 
 import pytest
 from goldens import CHECKS
@@ -133,3 +134,12 @@ def test_the_encodings_of_the_guide_hold_to_all_properties(every, monkeypatch):
     for name in written[::every]:
         spec = f"{name} >> steps" if name == "squeezed" else name
         assert [str(row) for row in check(pj.parse(spec)) if not row.ok] == [], name
+
+
+def test_the_site_shows_examples_and_code_as_they_stand():
+    pytest.importorskip("docutils", reason="Sphinx is not installed: the extra docs brings it")
+    plain_text = runpy.run_path(str(REPO / "docs" / "conf.py"))["plain_text"]
+    lines = ["Two * three, of `x`s.", "", "    code(**options)", "", ">>> print(*found)", "a | b", "", "One | two."]
+    plain_text(None, "function", "f", None, {}, lines)
+    assert lines[:3] == [r"Two \* three, of `x`\ s.", "", "::"]
+    assert {"    code(**options)", ">>> print(*found)", "a | b", r"One \| two."} <= {*lines}
