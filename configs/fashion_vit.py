@@ -5,7 +5,7 @@
 
 Cost: about an hour of one CPU core, with what chooses rates; two processes with NPROC=1, --rows=0/2 and --rows=1/2,
 share it. Expected: results/fashion_vit, made with --workdir=results/fashion_vit. On an
-accelerator give it what it deserves: --config.studies.fashion_vit.model.width=192
+accelerator give it more: --config.studies.fashion_vit.model.width=192
 --config.studies.fashion_vit.model.depth=12 and more steps.
 """
 
@@ -24,7 +24,7 @@ def get_config() -> ConfigDict:
     config.page.says = (
         "Sinusoidal codes, RoPE, LookHere, PaPE and Compass-RoPE lead on Fashion-MNIST, ten points and more ahead of "
         "no encoding, with a learned table close behind. ALiBi, KERPLE and FIRE know distances and no directions, and "
-        "gain 3 to 4 points."
+        "gain less than five points."
     )
     config.notes = (
         "Patches of 4x4 pixels, a grid of 7x7. All encodings but learned see (row, column), learned "

@@ -331,8 +331,8 @@ CLAIMS = (
             for row in ("axial", "mixed", "sincos2d", "alibi")
         ),
         {"lead over the next best (points)": 10.5},
-        doubt="DINOv3's coordinates, relative to the image, are ahead of it, and so are RoPE and sine codes that are fitted "
-        "to the trained grid.",
+        doubt="It is neither clearly ahead of DINOv3's coordinates nor clearly behind them, and it is behind mixed RoPE that "
+        "is fitted to the trained grid.",
         follow_up=(
             Looked(_AT["fashion_mnist"]("pape", 56) - _AT["fashion_mnist"]("dinov3", 56), "pape - dinov3 at 56"),
             Looked(

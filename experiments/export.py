@@ -2,7 +2,7 @@
 
     python -m experiments.export --checkpoint=runs/llama --out=exported
     python -m experiments.export --checkpoint=runs/llama --out=exported --family=llama --seed=1
-    python -m experiments.export --checkpoint=runs/vit --out=kept/vit --small
+    python -m experiments.export --checkpoint=runs/vit --out=small/vit --small
 
 A folder of transformers has config.json, safetensors and the tokenizer. The model must belong to a family of transformers;
 otherwise the message lists the obstacles in the nearest family, and --all lists them in every family. The first family that

@@ -2,8 +2,8 @@
 
     python -m experiments.atlas.trained         # writes results/trained/attention.json, which the atlas shows
 
-The models are those of results/trained, see configs/trained.py; a head's attention is a mean over queries, and over the texts
-or images that the model was evaluated on.
+configs/trained.py made the models in results/trained. A head's attention is a mean over queries, and over texts or images
+that the model was not trained on.
 """
 
 import json
@@ -26,8 +26,8 @@ def trained() -> dict[str, Any]:
     """Returns the contents of attention.json.
 
     {"decoder": {row: {"spec", "heads": [L][H][distances]}}, "vit": {row: {"spec", "heads": [H][rows][columns]}}}. A decoder
-    has all of its heads, at distances from 0 to half of the trained length. A ViT has those of its first layer, by the offset
-    of the key from the query, which is in the middle. Weights are in units of uniform attention.
+    has all of its heads, at distances from 0 to half of the trained length. A ViT has the heads of its first layer, by the
+    offset of the key from the query, which is in the middle. Weights are in units of uniform attention.
     """
     return json.loads(FILE.read_text())
 

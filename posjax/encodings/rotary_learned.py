@@ -368,13 +368,7 @@ class LieRE(Encoding):
         count, g = turn.shape[2], self.generator_dim
         blocks = x[..., : count * g].astype(jnp.float32).reshape(*x.shape[:2], count, g)
         # No sum of products: in jaxlib 0.10.2 on some CPUs the gradient of a batch for several seeds ends the process.
-        one = turn.shape[1] == 1  # turn for all heads
-        turned = jnp.einsum(
-            "tnij,thnj->thni" if one else "thnij,thnj->thni",
-            turn[:, 0] if one else turn,
-            blocks,
-            precision=jax.lax.Precision.HIGHEST,
-        )
+        turned = jnp.matmul(turn, blocks[..., None], precision=jax.lax.Precision.HIGHEST)
         return jnp.concatenate([turned.reshape(*x.shape[:2], -1).astype(x.dtype), x[..., count * g :]], axis=-1)
 
 
