@@ -4,7 +4,7 @@
     python -m experiments.ablate --config=configs/quickstart.py
 
 Both write under runs/quickstart. Cost: under 4 minutes on 2 CPU cores. Expected: the table and plots of results/quickstart,
-made with --workdir=results/quickstart and shown in docs/experiments.md.
+made with --workdir=results/quickstart; docs/experiments.md shows the plots.
 """
 
 from ml_collections import ConfigDict

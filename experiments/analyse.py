@@ -63,6 +63,8 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
 
 
 def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Path]:
+    import optax
+
     from experiments.analysis.language import encoder, findings, page, subject
     from experiments.analysis.measured import About, write_records
     from experiments.records import RESULTS
@@ -82,7 +84,7 @@ def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Pa
     documents = data.load_documents(name, split, data_dir=args.data_dir, files=args.files, tokenizer=model.tokenizer)
     length = args.length if isinstance(model.model, Decoder) else min(args.length, (model.model.length or 512) // 2)
     texts = subject.draw_texts(documents, args.num_texts, length)
-    machine, parameters = recorded(), subject.num_parameters(model.params)
+    machine, parameters = recorded(), optax.tree.size(model.params)
     about = About(model.name, model.encoding, model.hash, parameters, name, texts.digest, "token", "text", texts.titles)
     title, command = f"{model.name} and its positions", cli.command_line("analyse", given)
     if isinstance(model.model, Decoder):
@@ -108,6 +110,8 @@ def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Pa
 
 
 def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.Path]:
+    import optax
+
     from experiments.analysis.measured import About, write_records
     from experiments.analysis.noise import with_noise
     from experiments.analysis.vision import page
@@ -140,7 +144,7 @@ def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.
         name,
         subject.encoding,
         digest(subject.params)[:12],
-        subject.num_parameters,
+        optax.tree.size(subject.params[0]),
         images.about,
         images.digest,
         "patch",

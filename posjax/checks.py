@@ -75,14 +75,6 @@ def each_of(kind: Kind) -> Kind:
     )
 
 
-def by_number(kind: Kind) -> Kind:
-    """A group whose keys are numbers, such as lengths."""
-    return Kind(
-        f"a group by number whose values are {kind.what}",
-        lambda value: each_of(kind).holds(value) and all(key.isdecimal() for key in value),
-    )
-
-
 def check(where: str, fields: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
     """Refuses a field with a value of another kind; fields without a kind are passed over.
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import os
 import pathlib
 import shutil
@@ -28,6 +29,12 @@ def replace_file(path: pathlib.Path, content: bytes | memoryview) -> None:
             with contextlib.suppress(OSError):  # the cause that stopped the write may stop this too
                 new.unlink(missing_ok=True)
             raise
+
+
+def sha256_of(path: str | os.PathLike) -> str:
+    """Returns the checksum of a file, 64 hex digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

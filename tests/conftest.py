@@ -19,6 +19,7 @@ if os.environ.get("POSJAX_TESTS") != "optimised":
 
 import jax
 import pytest
+from absl import logging
 from jaxtyping import config, install_import_hook
 
 SOURCE = pathlib.Path(__file__).parents[1]
@@ -45,6 +46,20 @@ def unchecked_shapes():
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """Where prepared sets lie; a set is made on first use."""
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    """The warnings given through absl, formatted."""
+    seen = []
+    monkeypatch.setattr(logging, "warning", lambda text, *args: seen.append(text % args))
+    return seen
 
 
 def pytest_collection_finish():

@@ -1,13 +1,11 @@
 """Single runs made small: their configs, and the state that one has saved."""
 
-import pathlib
-import runpy
-
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
+from experiments.cli import load
+
 SMALL = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "optimizer.warmup_steps": 2}
 
 
@@ -37,7 +35,7 @@ def small_problems(**overrides):
 
 
 def _small(name, sizes, data_dir, overrides):
-    config = runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"]()
+    config = load(f"configs/{name}.py")
     loop = {"steps": 12, "log_every": 1, "eval_every": 0, "checkpoint_every": 5}
     loop |= {} if data_dir is None else {"data.data_dir": str(data_dir)}  # problems are drawn
     overrides = {key.replace("__", "."): value for key, value in overrides.items()}

@@ -2,13 +2,13 @@
 
 import json
 import pathlib
-import runpy
 
 import jax
 import numpy as np
 import pytest
 
 from experiments import analyse
+from experiments.cli import load
 from experiments.records import read_study
 from posjax import pretrained
 from posjax.models import BlockConfig, ViT
@@ -22,13 +22,8 @@ REPO = pathlib.Path(__file__).parents[1]
 SIZES = {"model.width": 16, "model.depth": 2, "model.num_heads": 2, "eval_batch_size": 364}
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("data")
-
-
 def config_of(name, data_dir, **overrides):
-    config = runpy.run_path(str(REPO / "configs" / f"{name}.py"))["get_config"]()
+    config = load(f"configs/{name}.py")
     overrides = {key.replace("__", "."): value for key, value in overrides.items()}
     config.update_from_flattened_dict({**SIZES, "data.data_dir": str(data_dir), **overrides})
     return config

@@ -1,9 +1,7 @@
 """Decoders as folders: trained here, exported, read back, tuned and continued by the commands."""
 
 import json
-import runpy
 import shutil
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +11,11 @@ from exported import TRAINED, write_llama
 
 import posjax as pj
 from experiments import export, generate, train
+from experiments.cli import load
 from experiments.studies import environment
 from posjax import data, pretrained
 from posjax.models.replacing import with_encoding
 from posjax.training.runs import load_run
-
-CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +23,8 @@ def llama(tmp_path_factory):
     return write_llama(tmp_path_factory.mktemp("llama"))
 
 
-def config(name, argument, llama, **fields):
-    made = runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"](*argument)
+def config(name, llama, **fields):
+    made = load(f"configs/{name}")
     small = {"steps": 2, "batch_size": 4, "optimizer.warmup_steps": 1, "data.length": 32, "eval_lengths": (32,)}
     small |= {"data.name": "words", "data.files": f"{llama}/*.txt", "data.positions": "window", "eval_tokens": 129}
     made.update_from_flattened_dict(small | {key.replace("__", "."): value for key, value in fields.items()})
@@ -41,7 +38,7 @@ def run(llama, tmp_path_factory):
     sizes = dict(model__width=16, model__depth=1, model__num_heads=2, data__tokenizer=str(llama / "tokenizer.json"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(environment, "compilation_cache", lambda directory: None)
-        train.main(config("decoder", ["llama"], llama, **sizes), workdir)
+        train.main(config("decoder.py:llama", llama, **sizes), workdir)
     return workdir
 
 
@@ -89,7 +86,7 @@ def test_a_folder_is_tuned_from_what_it_holds(llama, encoding, tmp_path, monkeyp
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)
     anew = {"init_encoding": "new"} if encoding == "learned" else {}
     rate = {"optimizer__learning_rate": 1e-9}
-    tuned = config("finetune", [], llama, init_from=str(llama), model__encoding=encoding, **anew, **rate)
+    tuned = config("finetune.py", llama, init_from=str(llama), model__encoding=encoding, **anew, **rate)
     train.main(tuned, tmp_path)
     run, (_, params) = load_run(tmp_path), pretrained.load(llama)
     embedding = params["params"]["token_embedding"]["embedding"]

@@ -90,11 +90,6 @@ def snapshot(directory):
 
 
 @pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("data")
-
-
-@pytest.fixture(scope="module")
 def training(data_dir):
     """The arguments of a small training run but for its workdir."""
     overrides = SMALL | {"data.data_dir": data_dir}
@@ -252,20 +247,14 @@ def mistakes(data_dir, training, ablation, whole_run, tmp_path_factory):
         copy.write_text(file.read_text()[:-9])
     shutil.copy(whole_run / "run.json", damaged)
     lines = {
-        "typo": ["--config.model.widht=1"],
         "encoding": ["--config.model.encoding=rop(base=100)"],
         "patch": ["--config.model.patch_size=3"],
-        "head_dim": ["--config.model.encoding=rope", "--config.model.width=6"],
         "unprepared": ["--config.data.name=fashion_mnist", f"--config.data.data_dir={root / 'empty'}"],
         "data": ["--config.data.name=digist"],
         "damaged": [f"--workdir={damaged}"],
         "other": ["--config.seed=1", f"--workdir={whole_run}"],
     }
     calls = {name: ("train", *training, f"--workdir={root / name}", *line) for name, line in lines.items()}
-    lines["file in the way"] = [f"--workdir={root / 'occupied' / 'run'}"]
-    (root / "occupied").touch()
-    calls["file in the way"] = ("train", *training, *lines["file in the way"])
-    calls["no seeds"] = ("ablate", *ablation, "--config.seeds=()", f"--workdir={root / 'seeds'}")
     calls["seeds"] = ("ablate", *ablation, "--config.seeds=(0,1,0)", f"--workdir={root / 'seeds'}")
     return forked({name: (REPO, *call) for name, call in calls.items()}, root)
 
@@ -274,16 +263,12 @@ def mistakes(data_dir, training, ablation, whole_run, tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "parts"),
     [
-        ("typo", ["--config.model.widht=1: no such field; did you mean model.width?"]),
         ("encoding", ["no encoding is named 'rop'", "did you mean 'rope'?"]),
         ("patch", ["patches of 3x3 do not tile an image of 8x8: crop or resize images to 6 x 6"]),
-        ("head_dim", ["rope", "head_dim must be even, got 3"]),
         ("unprepared", ["'fashion_mnist' is not prepared", "python -m experiments.prepare --name=fashion_mnist"]),
         ("data", ["unknown data set 'digist'; did you mean 'digits'?"]),
         ("damaged", ["no usable checkpoint in", "step 100: ", "step 90: ", "Put back a copy"]),
         ("other", ["seed was 0 in ", "run.json, but is 1 in this run; use the config that", "or another workdir"]),
-        ("file in the way", ["--workdir=", "nothing can be written there (Not a directory); give another directory"]),
-        ("no seeds", ["seeds must be given and differ, got ()"]),
         ("seeds", ["seeds must be given and differ, got (0, 1, 0)"]),
     ],
 )

@@ -2,12 +2,12 @@
 
 import json
 import pathlib
-import runpy
 
 import pytest
 from ml_collections import ConfigDict
 
 from experiments import train
+from experiments.cli import load
 from experiments.studies import environment
 from experiments.studies.engine import plan
 from experiments.studies.weights import row_hash
@@ -57,7 +57,7 @@ def test_every_field_of_a_config_is_read(name, kinds, read, tmp_path, monkeypatc
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
     dead = None
     for kind, sizes in enumerate(kinds):
-        config = runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"]()
+        config = load(f"configs/{name}.py")
         config.update_from_flattened_dict({**SMALL, **sizes, "data.data_dir": str(tmp_path / "data")})
         groups = {"": config, **{key: value for key, value in config.items() if isinstance(value, ConfigDict)}}
         read.clear()
@@ -75,7 +75,7 @@ def test_every_field_of_a_config_is_read(name, kinds, read, tmp_path, monkeypatc
 
 def hashes(study):
     """{label of a row: hash} of what a committed config trains."""
-    config = runpy.run_path(str(CONFIGS / f"{study}.py"))["get_config"]()
+    config = load(f"configs/{study}.py")
     return {(row.study, row.label): row_hash(row.training) for row in plan(config).rows}
 
 
@@ -91,7 +91,7 @@ def test_committed_results_keep_their_hashes(study, rows):
 
 
 def test_a_field_that_came_later_counts_where_it_is_set():
-    config = runpy.run_path(str(CONFIGS / "decoder.py"))["get_config"]()
+    config = load("configs/decoder.py")
     plain = identity(config)
     later = {"data.files", "data.text_field", "data.tokenizer", "logger", "init_from", "model.latent"}
     assert not plain.keys() & later
@@ -100,5 +100,5 @@ def test_a_field_that_came_later_counts_where_it_is_set():
     assert identity(config) == plain | {"data.files": "DIR", "data.text_field": "content", "data.ladder.steps": 5}
     config.model.latent = "latent(4, 4, 4, 4)"
     assert identity(config)["model.latent"] == "latent(4, 4, 4, 4)"
-    long = runpy.run_path(str(CONFIGS / "extrapolate.py"))["get_config"]()
+    long = load("configs/extrapolate.py")
     assert identity(long)["data.files"] is None  # these had the field from the first

@@ -1,7 +1,6 @@
 """`python -m experiments.evaluate`: weights and runs, on sets and on pictures."""
 
 import re
-import runpy
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from PIL import Image
 
 from experiments import evaluate
 from experiments.analysis.vision import accuracy
+from experiments.cli import load
 from posjax import data, pretrained
 from posjax.models import BlockConfig, ViT
 from posjax.pretrained.parameters import expected_params, paths_of
@@ -61,7 +61,7 @@ def test_a_run_is_evaluated_on_its_own_data(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
     data.prepare("digits", tmp_path / "data")
-    config = runpy.run_path("configs/vit.py")["get_config"]()
+    config = load("configs/vit.py")
     small = {"steps": 30, "batch_size": 32, "eval_every": 0, "data.data_dir": str(tmp_path / "data")}
     small |= {"model.width": 16, "model.depth": 1, "model.num_heads": 2, "optimizer.warmup_steps": 2}
     config.update_from_flattened_dict(small)

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from goldens import CHECKS, table
+from goldens.check import line, load
 
 import posjax as pj
 
@@ -33,16 +34,6 @@ def test_the_table_is_current():
     assert [row[:2] + row[3:5] for row in written] == [row[:2] + row[3:5] for row in now], stale
     assert all(float(row[2]) <= 1e-5 for row in written)
     assert all(row[5] == "-" or float(row[5]) <= float(row[6]) for row in written)
-
-
-def load(name):
-    with np.load(GOLDENS / f"{name}.npz", allow_pickle=False) as file:
-        return dict(file)
-
-
-def line(position):
-    ones = np.ones(len(position), np.int32)
-    return pj.Site(np.asarray(position, np.int32), ones, 0 * ones)
 
 
 def close(a, b, atol):

@@ -64,11 +64,6 @@ def ablation(data_dir, **wrong) -> ConfigDict:
     return made
 
 
-def test_what_is_right_trains(data_dir, tmp_path):
-    with pytest.raises(AssertionError, match="it trains"):
-        ablate.main(ablation(data_dir), tmp_path)
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -132,12 +127,6 @@ def lengths(data_dir, **wrong) -> ConfigDict:
     return changed(made, **wrong)
 
 
-@pytest.mark.slow
-def test_lengths_that_are_right_train(data_dir, tmp_path):
-    with pytest.raises(AssertionError, match="it trains"):
-        ablate.main(lengths(data_dir), tmp_path)
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -179,10 +168,12 @@ def sets(data_dir, **wrong) -> ConfigDict:
     return made
 
 
-@pytest.mark.slow
-def test_sets_that_are_right_train(data_dir, tmp_path):
+@pytest.mark.parametrize(
+    "make", [ablation, pytest.param(lengths, marks=pytest.mark.slow), pytest.param(sets, marks=pytest.mark.slow)]
+)
+def test_what_is_right_trains(make, data_dir, tmp_path):
     with pytest.raises(AssertionError, match="it trains"):
-        ablate.main(sets(data_dir), tmp_path)
+        ablate.main(make(data_dir), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -113,20 +113,17 @@ def _parts(text: np.ndarray, size: int, reading: str) -> list[np.ndarray]:
     return [text[start : start + size] for start in (*range(0, last, size), last)]
 
 
-def lengthened(model: Encoder, params: Any, length: int, method: str = "google_npz") -> tuple[Encoder, Any]:
-    """Returns the model and its parameters with the tables of all layers resized to another number of rows.
-
-    Args:
-      method: a name in `posjax.encodings.resize.METHODS`; by default linear, where the first and last rows stay.
+def lengthened(model: Encoder, params: Any, length: int) -> tuple[Encoder, Any]:
+    """Returns the model and its parameters with the tables of all layers resized linearly; first and last rows stay.
 
     Raises:
-      ValueError: the method is unknown, or the encodings have no table.
+      ValueError: the encodings have no table.
     """
     tree, pattern = params["params"], parse_layers(model.encoding)
     trunk = dict(tree["trunk"])
     for name, encoding in layer_hosts(pattern, model.depth, model.injection):
         if name in trunk:
-            _, trunk[name] = encoding.resized(tree["trunk"][name], (model.length,), (length,), method)
+            _, trunk[name] = encoding.resized(tree["trunk"][name], (model.length,), (length,), "google_npz")
     if all(trunk[name] is leaves for name, leaves in tree["trunk"].items()):
         raise ValueError(
             f"{model.encoding} has no table of {model.length} rows that could be resized: read it as it is"

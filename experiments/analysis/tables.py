@@ -29,11 +29,10 @@ def learned_tables(params: Any) -> dict[str, Float[np.ndarray, "..."]]:
 
 
 class TableSpectrum(NamedTuple):
-    """The share of variance in each principal component, and the numbers of components that hold 90 and 99 % of it."""
+    """The share of variance in each principal component, and the number of components that hold 90 % of it."""
 
     share: Float[np.ndarray, " K"]
     for_90: int
-    for_99: int
 
 
 def spectrum(table: Float[Array, "*grid M"]) -> TableSpectrum:
@@ -45,8 +44,7 @@ def spectrum(table: Float[Array, "*grid M"]) -> TableSpectrum:
     rows = _centred(table)
     share = np.linalg.svd(rows, compute_uv=False) ** 2
     share /= share.sum()
-    for_90, for_99 = (int(np.searchsorted(np.cumsum(share), part - 1e-12)) + 1 for part in (0.9, 0.99))
-    return TableSpectrum(share, for_90, for_99)
+    return TableSpectrum(share, int(np.searchsorted(np.cumsum(share), 0.9 - 1e-12)) + 1)
 
 
 def mean_by_offset(values: Float[np.ndarray, "*B N N"], place: Int[np.ndarray, "N A"]) -> Float[np.ndarray, "..."]:
@@ -118,31 +116,13 @@ def row_plus_column(table: Float[Array, "h w M"]) -> GridShares:
     return GridShares(float(row), float(column), float(row + column))
 
 
-class RowFacts(NamedTuple):
-    """The facts by which untrained rows of a table are told from trained ones.
-
-    Attributes:
-      norm: 2-norm of each row.
-      likeness: mean cosine of a row to the rows beside it, in standard deviations of chance; nan for rows of zeros.
-      untrained: rows no likelier than chance to resemble their neighbours, and no longer than at initialisation.
-    """
-
-    norm: Float[np.ndarray, "*grid"]
-    likeness: Float[np.ndarray, "*grid"]
-    untrained: Bool[np.ndarray, "*grid"]
-
-
-def row_facts(table: Float[Array, "*grid M"], stddev: float = 0.02) -> RowFacts:
+def untrained_rows(table: Float[Array, "*grid M"]) -> Bool[np.ndarray, "*grid"]:
     """Tells rows that training never reached.
 
     A norm alone does not tell: BERT's trained rows are about as long as at initialisation. But rows drawn from
-    N(0, stddev^2) are independent: the mean of k cosines has a standard deviation of 1 / sqrt(k M). Trained rows resemble
+    N(0, 0.02^2) are independent: the mean of k cosines has a standard deviation of 1 / sqrt(k M). Trained rows resemble
     their neighbours far more, or are long (that of a class token). A row is untrained if neither holds, by 3 standard
-    deviations.
-
-    Args:
-      table: the table.
-      stddev: of the initialisation. Weight decay may have shortened untrained rows since.
+    deviations. Weight decay may have shortened untrained rows.
 
     Raises:
       ValueError: the table has fewer than two axes.
@@ -158,65 +138,27 @@ def row_facts(table: Float[Array, "*grid M"], stddev: float = 0.02) -> RowFacts:
         cosines += [np.concatenate(pair, axis) for pair in ((gap, beside), (beside, gap))]
     known = np.isfinite(cosines).sum(axis=0)
     likeness = np.nansum(cosines, axis=0) * np.sqrt(width / np.where(known, known, np.nan))
-    norm = norm.reshape(grid)
-    longest = stddev * (np.sqrt(width) + _SPREADS / np.sqrt(2))
-    return RowFacts(norm, likeness, ~(likeness > _SPREADS) & (norm <= longest))
+    longest = 0.02 * (np.sqrt(width) + _SPREADS / np.sqrt(2))
+    return ~(likeness > _SPREADS) & (norm.reshape(grid) <= longest)
 
 
-class Helix(NamedTuple):
-    """The turns of a table's principal components, two by two, largest first.
+def radius_spread(table: Float[Array, "N M"]) -> float:
+    """Returns the spread of the distance from a helix's axis, over its mean; of the two largest principal components.
 
-    Attributes:
-      frequency: radians per position of each pair.
-      r_squared: share of the pair's variance that cosine and sine of that frequency explain, each component with its own
-        amounts of both.
-      roundness: short over long axis of the fitted ellipse: 1 for a circle, 0 for a line.
-      turn: mean angle from a position to the next one, at least 0; of components scaled to variance 1.
-      turn_spread: standard deviation of these angles.
-      radius_spread: standard deviation of the distance from the axis, over its mean.
-      share: share of the table's variance in the pair.
-    """
-
-    frequency: Float[np.ndarray, " P"]
-    r_squared: Float[np.ndarray, " P"]
-    roundness: Float[np.ndarray, " P"]
-    turn: Float[np.ndarray, " P"]
-    turn_spread: Float[np.ndarray, " P"]
-    radius_spread: Float[np.ndarray, " P"]
-    share: Float[np.ndarray, " P"]
-
-
-def helix(table: Float[Array, "N M"], pairs: int = 4) -> Helix:
-    """Fits a circle that turns with the position to each pair of principal components.
-
-    Yedidia (2023), "GPT-2's positional embedding matrix is a helix" (lesswrong.com), saw it in three components. An exact
-    helix, a sum of circles of different frequencies and radii, has R^2 and roundness 1 and no spreads. If its pitch
-    changes, R^2 is small, but the spreads are small too. Beware: components of any smooth table look like waves (Antognini &
-    Sohl-Dickstein 2018, arXiv 1806.08805). Read these numbers beside a random walk of the same size.
+    Yedidia (2023), "GPT-2's positional embedding matrix is a helix" (lesswrong.com), saw it in three components. The
+    components are scaled to variance 1; a circle has no spread. Beware: components of any smooth table look like waves
+    (Antognini & Sohl-Dickstein 2018, arXiv 1806.08805). Read this number beside that of a random walk of the same size.
 
     Raises:
-      ValueError: the table is not [N, M], it is constant, or has fewer components than `pairs` asks for.
+      ValueError: the table is not [N, M], it is constant, or has fewer than two components.
     """
-    scores, share = _principal(table, pairs)
-    position = np.arange(len(scores), dtype=np.float64)
-    found = [_turn(scores[:, 2 * pair : 2 * pair + 2], position) for pair in range(pairs)]
-    facts = (np.array(each) for each in zip(*found, strict=True))
-    return Helix(*facts, share[: 2 * pairs].reshape(pairs, 2).sum(axis=1))
+    scores = _scores(table, pairs=1)[:, :2]
+    radius = np.hypot(*(scores / scores.std(axis=0)).T)
+    return float(radius.std() / radius.mean())
 
 
-class Waviness(NamedTuple):
-    """The share of variance that the first 1, 2, ... frequencies explain together, and that 2, 4, ... components hold.
-
-    Sinusoids cannot explain more than as many components; both are equal for a helix.
-    """
-
-    frequency: Float[np.ndarray, " P"]
-    sinusoids: Float[np.ndarray, " P"]
-    components: Float[np.ndarray, " P"]
-
-
-def sinusoid_share(table: Float[Array, "N M"], count: int = 4) -> Waviness:
-    """Returns the share of a table's variance that sinusoids in the position explain, cosine and sine of each frequency.
+def sinusoid_share(table: Float[Array, "N M"], count: int = 4) -> float:
+    """Returns the share of a table's variance that `count` sinusoids in the position explain, cosine and sine of each.
 
     Frequencies are taken one by one, the one that explains most of the rest each time (orthogonal matching pursuit); each
     channel has its own amplitude and phase.
@@ -224,14 +166,13 @@ def sinusoid_share(table: Float[Array, "N M"], count: int = 4) -> Waviness:
     Raises:
       ValueError: the table is not [N, M], it is constant, or has fewer components than `count` asks for.
     """
-    scores, share = _principal(table, count)
-    position = np.arange(len(scores), dtype=np.float64)
-    whole, rest, chosen, explained = (scores**2).sum(), scores, [], []
+    scores = rest = _scores(table, count)
+    position, chosen = np.arange(len(scores), dtype=np.float64), []
     for _ in range(count):
         chosen.append(_best_frequency(rest, position))
-        rest = scores - _fitted(scores, position, np.array(chosen))
-        explained.append(1 - (rest**2).sum() / whole)
-    return Waviness(np.array(chosen), np.array(explained), np.cumsum(share)[1 : 2 * count : 2])
+        waves = _waves(position, np.array(chosen)).T
+        rest = scores - waves @ np.linalg.lstsq(waves, scores, rcond=None)[0]
+    return float(1 - (rest**2).sum() / (scores**2).sum())
 
 
 def _rows(table: Float[Array, "*grid M"]) -> tuple[Float[np.ndarray, "N M"], tuple[int, ...]]:
@@ -249,27 +190,14 @@ def _centred(table: Float[Array, "*grid M"]) -> Float[np.ndarray, "N M"]:
     return centred
 
 
-def _principal(table: Float[Array, "N M"], pairs: int) -> tuple[Float[np.ndarray, "N K"], Float[np.ndarray, " K"]]:
-    """Returns each position's scores on the principal components, and the components' shares of variance."""
+def _scores(table: Float[Array, "N M"], pairs: int) -> Float[np.ndarray, "N K"]:
+    """Returns each position's scores on the principal components."""
     if np.ndim(table) != 2 or 2 * pairs > min(np.shape(table)):
         raise ValueError(
             f"{pairs} pairs of components need a table [N, M] of {2 * pairs} or more, got {np.shape(table)}"
         )
     left, value, _ = np.linalg.svd(_centred(table), full_matrices=False)
-    return left * value, value**2 / (value**2).sum()
-
-
-def _turn(scores: Float[np.ndarray, "N 2"], position: Float[np.ndarray, " N"]) -> tuple[float, ...]:
-    """Returns the fields of `Helix` for two components, without their share."""
-    frequency = _best_frequency(scores, position)
-    waves = _waves(position, np.array([frequency])).T
-    amounts, *_ = np.linalg.lstsq(waves, scores, rcond=None)
-    left = ((scores - waves @ amounts) ** 2).sum() / (scores**2).sum()
-    short, long = np.sort(np.linalg.svd(amounts[1:], compute_uv=False))
-    first, second = (scores / scores.std(axis=0)).T
-    place = first + 1j * second
-    step, radius = np.angle(place[1:] * np.conj(place[:-1])), np.abs(place)
-    return frequency, 1 - left, short / long, abs(step.mean()), step.std(), radius.std() / radius.mean()
+    return left * value
 
 
 def _best_frequency(scores: Float[np.ndarray, "N K"], position: Float[np.ndarray, " N"]) -> float:
@@ -286,13 +214,6 @@ def _best_frequency(scores: Float[np.ndarray, "N K"], position: Float[np.ndarray
         grid = np.clip(np.linspace(best - step, best + step, 11), low, high)
         step /= 5
     return float(best)
-
-
-def _fitted(
-    scores: Float[np.ndarray, "N K"], position: Float[np.ndarray, " N"], frequency: Float[np.ndarray, " P"]
-) -> Float[np.ndarray, "N K"]:
-    waves = _waves(position, frequency).T
-    return waves @ np.linalg.lstsq(waves, scores, rcond=None)[0]
 
 
 def _waves(position: Float[np.ndarray, " N"], frequency: Float[np.ndarray, "*F P"]) -> Float[np.ndarray, "*F W N"]:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments.atlas.formulas import LETTERS, apart, mathml
-from experiments.atlas.sources import DOCS, PAPERS, errata, goldens, names_in, titles
+from experiments.atlas.sources import DOCS, errata, goldens, names_in
 from experiments.atlas.which import record_of
 from experiments.report.families import MAPS, family_of
 from experiments.report.overview import Results, matrix, name_of
 from experiments.report.scorecard import MARKS, value_text
 from experiments.report.table import seconds_of_step
 from posjax.describe import catalogue
+from posjax.describe.papers import titles
 from posjax.describe.scorecard.card import MEASURES
 from posjax.describe.scorecard.specs import measured_spec
 from posjax.encoding import PositionMap
@@ -37,7 +38,7 @@ def cards(results: Results) -> dict[str, Any]:
     Raises:
       ValueError: a page of the documentation is missing.
     """
-    proofs, studied, papers = goldens(DOCS), _studied(results), titles(PAPERS)
+    proofs, studied, papers = goldens(DOCS), _studied(results), titles()
     # By subject: the scaling, the map, or the encoding itself.
     scored = {re.match(r"(?:rope\(scaling=)?(\w+)", spec)[1]: card for spec, card in results.cards.items()}
     names = frozenset(registered_names())

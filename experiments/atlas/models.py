@@ -9,6 +9,7 @@ import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from posjax.describe.explain.text import spans
 from posjax.encoding import Encoding, parts
 from posjax.hf import from_hf_layers
 
@@ -45,14 +46,7 @@ class LayersOfModel(NamedTuple):
         """Returns ``all layers``, or ``4 of 8 layers: 0-2, 5``."""
         if len(self.layers) == self.depth:
             return "all layers"
-        runs: list[list[int]] = []
-        for layer in self.layers:
-            if runs and layer == runs[-1][-1] + 1:
-                runs[-1].append(layer)
-            else:
-                runs.append([layer])
-        texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-        return f"{len(self.layers)} of {self.depth} layers: {', '.join(texts)}"
+        return f"{len(self.layers)} of {self.depth} layers: {spans(self.layers)}"
 
 
 def layers_of_models() -> Iterator[LayersOfModel]:

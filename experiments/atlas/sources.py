@@ -22,7 +22,6 @@ _SPELLED = {
     "Swin v2": "swin_v2",
 }
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
-PAPERS = DOCS.parent / "posjax" / "describe" / "papers.bib"
 
 
 class Erratum(NamedTuple):
@@ -66,12 +65,6 @@ def goldens(docs: pathlib.Path) -> dict[str, Golden]:
         apart = () if references == "-" else tuple(references.split("; "))
         found[name.strip("`")] = Golden(cases, formula, apart, *rest)
     return found
-
-
-def titles(papers: pathlib.Path) -> dict[str, str]:
-    """Returns {key: title} of a file of BibTeX, whose keys are arXiv numbers; without the file no title is known."""
-    text = papers.read_text() if papers.is_file() else ""
-    return dict(re.findall(r"^@\w+\{([^,\s]+),\s+title\s*=\s*\{+(.+?)\}+,$", text, re.MULTILINE))
 
 
 def tour(docs: pathlib.Path) -> list[dict[str, Any]]:

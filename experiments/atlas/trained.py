@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments import cli
+from experiments.analysis.tables import mean_by_offset
 
 FOLDER = pathlib.Path(__file__).parents[2] / "results" / "trained"
 FILE = FOLDER / "attention.json"
@@ -43,13 +44,7 @@ def attention_by_distance(weights: Float[np.ndarray, "N H T T"]) -> Float[np.nda
 def attention_by_offset(weights: Float[np.ndarray, "N H T T"], height: int, width: int) -> Float[np.ndarray, "H R C"]:
     """Returns each head's mean weight at each offset (rows, columns) of the key, [2 * height - 1, 2 * width - 1], times T."""
     places = np.stack(np.unravel_index(np.arange(height * width), (height, width)), axis=-1)
-    offset = places[None] - places[:, None] + (height - 1, width - 1)
-    mean = weights.mean(axis=0) * height * width
-    total = np.zeros((len(mean), 2 * height - 1, 2 * width - 1))
-    np.add.at(total, (slice(None), offset[..., 0], offset[..., 1]), mean)
-    counts = np.zeros(total.shape[1:])
-    np.add.at(counts, (offset[..., 0], offset[..., 1]), 1)
-    return total / counts
+    return height * width * mean_by_offset(weights.mean(axis=0), places)
 
 
 def look_at_decoder(folder: pathlib.Path) -> dict[str, Any]:

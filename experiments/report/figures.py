@@ -308,15 +308,11 @@ def _mark_places(axes: Axes, axis: XAxis, places: Sequence[float]) -> None:
     axes.set_xticks(places, [text if index in named else "" for index, text in enumerate(texts)])
 
 
-def spaced(at: Sequence[float], first: int = 0, near: float = 0.13) -> set[int]:
-    """Returns the ticks that have room for a name: index `first`, then from the last tick on all that are not too near.
-
-    Args:
-      near: share of the axis that a name takes.
-    """
+def spaced(at: Sequence[float], first: int = 0) -> set[int]:
+    """Returns the ticks that have room for a name: index `first`, then from the last tick on all that are not too near."""
     span, found = max(at) - min(at) or 1.0, [first]
     for index in reversed(range(len(at))):
-        if all(abs(at[index] - at[other]) >= near * span for other in found):
+        if all(abs(at[index] - at[other]) >= 0.13 * span for other in found):  # the share that a name takes
             found.append(index)
     return set(found)
 

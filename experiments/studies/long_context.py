@@ -7,7 +7,6 @@ token (the blocks' MLPs, the logits and their loss) a chunk of positions at a ti
 import functools
 import itertools
 import math
-import resource
 import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -138,11 +137,6 @@ class Reader:
             self.seconds = float(np.fmin(self.seconds, time.perf_counter() - began))
         loss, right = (np.concatenate(parts)[: len(tokens)] for parts in zip(*found, strict=True))
         return Reading(loss, right)
-
-    def cost(self) -> dict[str, float | None]:
-        """Seconds of a batch, temporaries and the process's peak memory so far (bytes), and the batch they are of."""
-        peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return {"seconds": self.seconds, "temp_bytes": self.temp_bytes, "peak_rss_bytes": peak, "batch": self.batch}
 
 
 def _filled(x: np.ndarray, batch: int) -> np.ndarray:

@@ -1,7 +1,8 @@
 """CIFAR-10 from its official binary batches, already unpacked."""
 
-import hashlib
 import pathlib
+
+from posjax.files import sha256_of
 
 FOLDER = "cifar-10-batches-bin"
 
@@ -35,8 +36,7 @@ def check_batches(folder: pathlib.Path) -> None:
     if missing:
         raise FileNotFoundError(f"{folder} lacks {', '.join(missing)}: unpack cifar-10-binary.tar.gz again")
     for name, expected in _SHA256.items():
-        with open(folder / name, "rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = sha256_of(folder / name)
         if found != expected:
             raise ValueError(f"{folder / name} is not the official batch: sha256 {found}, expected {expected}")
     classes = (folder / "batches.meta.txt").read_text().split()

@@ -19,7 +19,7 @@ from posjax.data.preparing import prepare
 from posjax.data.sets import SETS, command, find_builder, is_prepared, source_of
 from posjax.data.sources import images_of, text_of
 from posjax.data.subsets import parted, split_among
-from posjax.files import replace_file
+from posjax.files import replace_file, sha256_of
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -124,7 +124,7 @@ def cached(
 
 def _key(builder: DatasetBuilder, split: str) -> str:
     """Returns a digest of the split's files: a set that is prepared anew gets a new cache."""
-    sums = [_file_sum(path) for path in sorted(builder.info.splits[split].filepaths)]
+    sums = [sha256_of(path) for path in sorted(builder.info.splits[split].filepaths)]
     return hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
 
 
@@ -136,7 +136,7 @@ def _read_cache(stem: pathlib.Path, fields: tuple[str, ...]) -> tuple[Arrays, st
     sums = json.loads(index.read_text())
     paths = {field: _beside(stem, f"{field}.npy") for field in fields}
     for field, path in paths.items():
-        if not path.exists() or _file_sum(path) != sums[field]:
+        if not path.exists() or sha256_of(path) != sums[field]:
             _log.warning("%s is damaged; decoding the set again", path)
             return None
     return {field: np.load(path, mmap_mode="r", allow_pickle=False) for field, path in paths.items()}, sums["digest"]
@@ -163,11 +163,6 @@ def _write_cache(stem: pathlib.Path, kind: str, arrays: Arrays, digest: str) -> 
 
 def _beside(stem: pathlib.Path, ending: str) -> pathlib.Path:
     return stem.with_name(f"{stem.name}.{ending}")
-
-
-def _file_sum(path: str | os.PathLike) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def examples(source) -> Iterator[dict]:

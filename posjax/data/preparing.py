@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import io
 import os
 import pathlib
@@ -18,6 +17,7 @@ from posjax.data import cifar10
 from posjax.data.sets import command, find_builder, is_prepared
 from posjax.data.tensorflow_free import TensorFlowNeeded, without_tensorflow
 from posjax.extras import install_command
+from posjax.files import sha256_of
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -160,8 +160,7 @@ def check_raw_files(builder: DatasetBuilder, name: str, source: pathlib.Path) ->
     if missing:
         raise FileNotFoundError(f"raw files of {name} are missing in {source}: {', '.join(missing)}")
     for url, info in named:
-        with open(source / info.filename, "rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = sha256_of(source / info.filename)
         if found != info.checksum:
             raise ValueError(
                 f"{source / info.filename} is not the published file: sha256 {found}, expected {info.checksum}; "

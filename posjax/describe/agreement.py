@@ -104,7 +104,7 @@ def with_gradients(layer: Layer, implementation: str, dtype: Any, given: Any = N
 def differences(found: tuple[Any, Gradients], expected: tuple[Any, Gradients]) -> Mapping[str, float]:
     """The largest difference of the output and of each group of gradients, over the largest number there."""
     told = {}
-    for name, got, want in zip(_GROUPS, _groups(found), _groups(expected), strict=True):
+    for name, got, want in zip(_GROUPS, (found[0], *found[1]), (expected[0], *expected[1]), strict=True):
         got, want = ([np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(group)] for group in (got, want))
         greatest = max((float(np.abs(leaf).max(initial=0.0)) for leaf in want), default=0.0)
         each = [
@@ -114,8 +114,3 @@ def differences(found: tuple[Any, Gradients], expected: tuple[Any, Gradients]) -
         if each:
             told[name] = float(np.max(each))  # NaN where one is, unlike max
     return told
-
-
-def _groups(result: tuple[Any, Gradients]) -> tuple[Any, ...]:
-    out, gradients = result
-    return (out, *gradients)

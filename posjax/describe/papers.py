@@ -21,10 +21,15 @@ def entries() -> dict[str, str]:
     return {entry[1]: entry[0] for entry in _ENTRY.finditer(text)}
 
 
+def titles() -> dict[str, str]:
+    """Returns the title of every entry by its key."""
+    return {key: _TITLE.search(entry)[1] for key, entry in entries().items()}
+
+
 def papers_of(cls: type) -> list[str]:
     """Returns the keys of the papers that a class names, in the order of its docstring: the source comes first."""
     text = " ".join(documentation(cls).split())
-    found = {key: max(text.find(key), text.find(_TITLE.search(entry)[1])) for key, entry in entries().items()}
+    found = {key: max(text.find(key), text.find(title)) for key, title in titles().items()}
     return sorted((key for key in found if found[key] >= 0), key=found.__getitem__)
 
 

@@ -21,7 +21,6 @@ Example:
 import contextlib
 import dataclasses
 import errno
-import hashlib
 import json
 import logging as std_logging
 import math
@@ -41,7 +40,7 @@ import orbax.checkpoint as ocp
 from absl import logging
 from orbax.checkpoint import checkpoint_managers
 
-from posjax.files import free_bytes, room
+from posjax.files import free_bytes, room, sha256_of
 from posjax.jsonl import strict
 from posjax.training.processes import any_process, is_first, is_loss, synced
 
@@ -465,8 +464,8 @@ class RecordHandler(ocp.CheckpointHandler):
     def finalize(self, directory):
         directory = pathlib.Path(directory)
         step = directory.parent
-        seal = {str(path.relative_to(step)): _sha256(path) for path in (step / "tree").rglob("*") if path.is_file()}
-        seal[f"record/{_RECORD}"] = _sha256(directory / _RECORD)
+        seal = {str(path.relative_to(step)): sha256_of(path) for path in (step / "tree").rglob("*") if path.is_file()}
+        seal[f"record/{_RECORD}"] = sha256_of(directory / _RECORD)
         (directory / _SEAL).write_text(json.dumps(seal, indent=1))
 
 
@@ -476,14 +475,9 @@ class _RecordArgs(ocp.args.CheckpointArgs):
     text: str
 
 
-def _sha256(path: pathlib.Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _check_file(directory: pathlib.Path, name: str, digest: str) -> None:
     try:
-        same = _sha256(directory / name) == digest
+        same = sha256_of(directory / name) == digest
     except (OSError, ValueError) as error:  # ValueError: a flipped bit made the name impossible
         raise _DamagedError(f"{name} cannot be read ({error})") from error
     if not same:

@@ -3,7 +3,6 @@
 import functools
 import math
 from collections.abc import Callable
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -26,8 +25,7 @@ class Classification:
     headline, headline_mode = "accuracy", "max"
     # The fields of `config.data` that say which images `load` returns.
     reads = ("name", "data_dir", "image_size", "mode")
-    # Fields for records, and whether tables have the grid of an image.
-    recorded, tables_fit_images = MappingProxyType({"native": False}), True
+    tables_fit_images = True  # whether tables have the grid of an image
 
     def __init__(self, config: ConfigDict, splits: dict | None = None):
         self._config, self._data = config, config.data
@@ -151,7 +149,7 @@ class NativeClassification(Classification):
     """
 
     reads = ("name", "data_dir", "mode")
-    recorded, tables_fit_images = MappingProxyType({"native": True}), False
+    tables_fit_images = False
 
     def load(self, split):
         given = dict(data_dir=self._data.data_dir, channels=self._data.get("channels"))

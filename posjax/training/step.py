@@ -66,14 +66,10 @@ def make_step(
 
 
 def _gradient(task: Task, params, batch, key, accumulate: int):
-    def total(params, part, key):
-        loss, weight = task.loss(params, part, key)
-        return loss, weight
-
     def add_part(carry, part_and_index):
         part, index = part_and_index
         part_key = key if accumulate == 1 else jax.random.fold_in(key, index)
-        (loss, weight), grads = jax.value_and_grad(total, has_aux=True)(params, part, part_key)
+        (loss, weight), grads = jax.value_and_grad(task.loss, has_aux=True)(params, part, part_key)
         return jax.tree.map(jnp.add, carry, (loss, weight, grads)), None
 
     zero = (jnp.float32(0), jnp.float32(0), jax.tree.map(jnp.zeros_like, params))

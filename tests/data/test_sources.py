@@ -1,12 +1,12 @@
 """Data sets of a user's own: registered in a file, known wherever a set's name is."""
 
 import json
-import runpy
 
 import numpy as np
 import pytest
 
 from experiments import train
+from experiments.cli import load
 from experiments.studies import environment
 from posjax import data
 from posjax.attention import backends
@@ -79,7 +79,7 @@ def test_a_run_on_data_and_by_attention_of_ones_own(config, sizes, metric, code,
     """Runs `train --config.data.name=rings --config.model.implementation=mine --import=mine.py`."""
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
     import_user_code([str(code)])
-    config = runpy.run_path(f"configs/{config}.py")["get_config"]()
+    config = load(f"configs/{config}.py")
     config.update_from_flattened_dict(SMALL | sizes)
     train.main(config.lock(), tmp_path / "run")
     record = json.loads((tmp_path / "run" / "result.jsonl").read_text())

@@ -185,20 +185,6 @@ def test_peg_refuses():
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("peg(kernel_size=4)", "odd kernel_size, which has a middle, got 4"),
-        ("fourier(features=7)", "even and positive, got 7"),
-        ("fourier(hidden=0)", "at least 1, got 0"),
-        ("learned_factorized(combine='summ')", "cannot 'summ'; did you mean 'sum'"),
-    ],
-)
-def test_arguments_that_cannot_be(spec, message):
-    with pytest.raises(ValueError, match=message):
-        pj.parse(spec)
-
-
-@pytest.mark.parametrize(
     ("spec", "width", "least"), [("sincos2d_mae", 6, 4), ("sincos2d_big_vision", 6, 8), ("sincos2d_big_vision", 4, 8)]
 )
 def test_widths_that_cannot_be(spec, width, least):

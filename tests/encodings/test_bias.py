@@ -228,29 +228,6 @@ def test_pairwise_computes_the_same_in_pieces():
     np.testing.assert_allclose(*grads, rtol=0, atol=1e-6)
 
 
-WRONG = {
-    "alibi('left')": "no direction 'left'; did you mean 'split'|no direction 'left'; known: both, offset, split",
-    "alibi_pi(0)": "original_length of at least 1, got 0",
-    "lookhere(60)": "fields of view of 180, 90, 45 degrees, got fov=60",
-    "lookhere(undirected=-1)": "number of heads or None, got -1",
-    "lookhere(slope=-1)": "cannot be negative, got -1",
-    "kerple('exp')": "no kind 'exp'",
-    "sandwich(7)": "positive even dim, got 7",
-    "swin_v2(0)": "hidden_dim of at least 1, got 0",
-    "swin_v2(pretrained_window=(0, 3))": r"tuple of sizes, got \(0, 3\)",
-    "dpb(1)": "hidden_dim of at least 2, got 1",
-    "fire(init_c=0)": "positive init_c, init_L and eps",
-    "dape(alibi(), 0)": "hidden_dim of at least 1, got 0",
-    "dape(alibi(), kernel_size=2)": "odd kernel_size, which has a middle, got 2",
-}
-
-
-@pytest.mark.parametrize(("spec", "message"), WRONG.items(), ids=WRONG)
-def test_arguments_that_cannot_be(spec, message):
-    with pytest.raises(ValueError, match=message):
-        pj.parse(spec)
-
-
 SIZES = {
     "no window": ("swin()", dict(), pj.sites(3), r"swin needs to know its window: give Dims\(grid"),
     "no window for an MLP": ("swin_v2()", dict(), pj.sites(3), "swin_v2 needs to know its window"),

@@ -273,28 +273,6 @@ def test_cope_starts_at_zero_as_published():
     assert not np.any(pj.parse("cope()").init(jax.random.key(0), DIMS))
 
 
-@pytest.mark.usefixtures("unchecked_shapes")
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("shaw(max_relative_position=0)", "at least 1, got 0"),
-        ("transformer_xl(clamp_len=0)", "at least 1, or -1 for none; got 0"),
-        ("cope(npos=1)", "at least 2, got 1"),
-        ("deberta(position_buckets=7)", "even and at least 4, or -1 for none; got 7"),
-        ("deberta(max_relative_positions=129)", "at least 130 here, got 129"),
-        ("deberta(pos_att_type=())", r"one or both of c2p, p2c; got \(\)"),
-        ("deberta(pos_att_type='c2p')", "takes a tuple of text, got 'c2p'"),
-        ("deberta(pos_att_type=('c2p', 'c2c'))", "no attention of type 'c2c'; did you mean"),
-        ("tupe() + tupe()", "only one part of a sum"),
-        ("inkling(extent=0)", "at least 1, got 0"),
-        ("inkling(clip=0)", "must be positive, got 0"),
-    ],
-)
-def test_refusals(spec, message):
-    with pytest.raises(ValueError, match=message):
-        pj.parse(spec)
-
-
 def test_refused_sizes():
     with pytest.raises(ValueError, match="width must be even, got 7"):
         pj.parse("transformer_xl()").init(jax.random.key(0), DIMS._replace(width=7))

@@ -215,17 +215,6 @@ def test_context_aware_frequencies_begin_as_rope():
     close(as_printed, slower)
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("selective_rope(d_conv=0)", "at least 1, got 0"),
-    ],
-)
-def test_refusals(spec, message):
-    with pytest.raises(ValueError, match=message):
-        pj.parse(spec)
-
-
 def test_refused_sizes():
     encoding = pj.parse("selective_rope()")
     with pytest.raises(ValueError, match="head_dim must be even, got 3"):

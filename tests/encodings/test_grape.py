@@ -5,7 +5,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 import scipy.linalg
 
 import posjax as pj
@@ -125,15 +124,3 @@ def test_gates_are_of_vectors_of_length_one_if_normalized():
     )
     np.testing.assert_allclose(*same, atol=1e-5)
     assert np.abs(other[0] - other[1]).max() > 0.1
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("grape_a(gate='keys')", "grape_a has no gate 'keys'; did you mean 'key'"),
-        ("grape_ap(p_head_dim=3)", "p_head_dim must be even, got 3"),
-    ],
-)
-def test_arguments_that_cannot_be(spec, message):
-    with pytest.raises(ValueError, match=message):
-        pj.parse(spec)

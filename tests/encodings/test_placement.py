@@ -235,24 +235,6 @@ def test_tables_have_room_for_what_is_drawn(spec, line, grid):
     assert pj.parse("shape(max_offset=0)").dims(dims._replace(length=None)).length is None
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("randomized(length=0)", "randomized needs a length of at least 1, got 0"),
-        ("randomized(evaluate='kep')", "no evaluate='kep'; did you mean 'keep'"),
-        ("random_float(length=0)", "random_float needs a length of at least 1, got 0"),
-        ("pose(length=0)", "at least 1, got 0"),
-        ("cape(max_local_shift=-1)", "must not be negative, got 5.0 and -1"),
-        ("cape(max_global_scaling=0.5)", "max_global_scaling=0.5"),
-        ("position_coupling(max_position=0)", "at least 1, got 0"),
-        ("axis(index=3)", "is 0, 1 or 2, got 3"),
-    ],
-)
-def test_arguments_that_cannot_be(spec, message):
-    with pytest.raises(ValueError, match=message):
-        pj.parse(spec)
-
-
 def test_known_positions_of_traced_documents():
     site = pj.sites(6)
     segment = np.array([1, 1, 2, 2, 2, 0], np.int32)

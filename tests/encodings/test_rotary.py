@@ -111,26 +111,6 @@ def test_hope_keeps_what_turns_once():
     np.testing.assert_array_equal(scaled.wave(1, 64)[0] > 0, kept)
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("rope(fraction=0)", "fraction=.* above 0 and at most 1, got 0"),
-        ("rope(fraction=1.5)", "got 1.5"),
-        ("rope(scaling=rope())", r"takes a frequency scaling, as in scaling=linear\(factor=2\), got rope\(\)"),
-        ("rope(scaling=2)", "takes a frequency scaling.*got 2"),
-        ("p_rope(proportion=-1)", "within 0 and 1, got -1"),
-        ("p_rope(layout='hlf')", "p_rope has no layout 'hlf'; did you mean 'half'"),
-        ("hope(original_length=0)", "at least 1, got 0"),
-        ("hope()", "hope needs original_length"),
-        ("linear(factor=2)", r"linear is no encoding but an argument of one, as in rope\(scaling=linear"),
-    ],
-)
-@pytest.mark.usefixtures("unchecked_shapes")
-def test_refusals(spec, message):
-    with pytest.raises(ValueError, match=message):
-        pj.parse(spec)
-
-
 @pytest.mark.parametrize(("fraction", "head_dim"), [(0.35, 10), (0.1, 8), (0.5, 6)])
 def test_a_rotary_dim_must_be_even(fraction, head_dim):
     site, x = pj.sites(3), jnp.zeros((3, 1, head_dim))

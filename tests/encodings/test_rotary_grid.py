@@ -170,29 +170,6 @@ def test_each_augmentation_moves_an_image_as_a_whole_and_in_training_only():
 
 
 @pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("axial_rope(frequencies='spilt')", "no frequencies 'spilt'; did you mean 'split'"),
-        ("axial_rope(indexing='yx')", "no indexing 'yx'; .*known: ij, xy"),
-        ("axial_rope(layout='hlf')", "axial_rope has no layout 'hlf'; did you mean 'half'"),
-        ("mrope(sections=(1, 2))", r"three channel counts, as in \(16, 24, 24\); got \(1, 2\)"),
-        ("mrope(sections=(1, 2, -1))", r"three channel counts.*got \(1, 2, -1\)"),
-        ("mrope(time_last=True, interleaved=True)", "an order of its own: leave interleaved out"),
-        ("mrope(sections=(1, 1, 2), time_last=True)", r"or the row one more; got sections=\(1, 1, 2\)"),
-        ("mhrope(heads=(1, 2))", r"three numbers of heads, as in \(2, 3, 3\); got \(1, 2\)"),
-        ("axial_rope(axes_dims=(3, 5))", r"even channel counts, .*; got \(3, 5\)"),
-        ("axial_rope(axes_dims=(2, 4), scaling=ntk(factor=2))", "takes neither frequencies='split' nor a scaling"),
-        ("dinov3(normalize_coords='both')", "no normalize_coords 'both'; .*known: separate, max, min"),
-        ("dinov3(shift_coords=-1)", r"shift_coords=...\) must be at least 0, got -1"),
-        ("dinov3(jitter_coords=0.5)", r"jitter_coords=...\) must be at least 1, got 0.5"),
-    ],
-)
-def test_arguments_that_cannot_be(spec, message):
-    with pytest.raises(ValueError, match=message):
-        pj.parse(spec)
-
-
-@pytest.mark.parametrize(
     ("spec", "dim", "message"),
     [
         ("mrope()", D, "deals out 64 pairs of channels, a head_dim of 12 has 6: give sections that sum to 6"),

@@ -240,20 +240,6 @@ def test_sizes_that_cannot_be(spec, dims, message):
         made(spec, dims)
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("liere(generator_dim=1)", "at least 2 channels, got generator_dim=1"),
-        ("rope_mixed(layout='hlf')", "rope_mixed has no layout 'hlf'"),
-        ("fope(original_length=6)", "keeps no frequency for original_length=6"),
-        ("fope(gain=-1)", "at least 0, got -1"),
-    ],
-)
-def test_arguments_that_cannot_be(spec, message):
-    with pytest.raises(ValueError, match=message):
-        pj.parse(spec)
-
-
 # xPos
 
 

@@ -91,18 +91,6 @@ def test_others_in_a_sum_act_on_logits():
     assert np.abs(attended("rope() + stick_breaking()")[1] - attended("stick_breaking()")[1]).max() > 1e-2
 
 
-REFUSED = {
-    "stick_breaking() + rope() + stick_breaking(attend_current=True)": "only one part of a sum can stand for the softmax",
-    "rope() + learned_sink() + stick_breaking()": r"stick_breaking\(\) stands for the softmax, in which a sink has its share",
-}
-
-
-@pytest.mark.parametrize(("spec", "message"), REFUSED.items())
-def test_sums_that_cannot_be(spec, message):
-    with pytest.raises(ValueError, match=message):
-        pj.parse(spec)
-
-
 class Gated(pj.Encoding):
     """Weights by a learned slope of each head and the positions of keys: all that a `weigh` may read."""
 

@@ -69,18 +69,6 @@ def test_biases_are_not_scaled(spec):
         np.testing.assert_allclose(out[1], expected, atol=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("log_n(original_length=1)", "at least 2, got 1"),
-        ("llama4_temperature(floor_scale=0)", "at least 1, got 0"),
-    ],
-)
-def test_arguments_that_cannot_be(spec, message):
-    with pytest.raises(ValueError, match=message):
-        pj.parse(spec)
-
-
 def test_beam_counts_the_query_itself():
     """As transformers' code, not its docstring: at position 0 there is one key, so queries grow from the first one on."""
     x, site = jnp.ones((3, 1, 2)), pj.sites(3)

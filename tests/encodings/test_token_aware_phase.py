@@ -47,17 +47,6 @@ def test_gradients_at_one_place_are_finite():
     assert np.any(gradient)
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("tapa(theta=1)", "must lie between 0 and 1, got 1"),
-    ],
-)
-def test_refusals(spec, message):
-    with pytest.raises(ValueError, match=message):
-        pj.parse(spec)
-
-
 def test_a_traced_scale_is_that_of_the_logits():
     """Phases are no linear function of queries: it cannot go into those."""
     site = pj.sites(len(Q))

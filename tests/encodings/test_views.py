@@ -207,22 +207,6 @@ def test_codes_are_added_as_without_views():
     )
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("self_extend(window=0)", "at least 1, got 0"),
-        ("rerope(step=2)", "between 0 .* and 1 .*, got 2"),
-        ("dual_chunk(chunk=4, local=5)", "at most chunk=4, got 5"),
-        ("dual_chunk(chunk=4)", "dual_chunk needs local"),
-        ("streaming(num_sinks=-1)", "at least 0, got -1"),
-        ("(self_extend() >> rope()) + (rerope() >> rope())", "only one part of a sum"),
-    ],
-)
-def test_refusals(spec, message):
-    with pytest.raises(ValueError, match=message):
-        pj.parse(spec)
-
-
 def test_the_softmax_of_a_view_reads_no_states():
     """Reports ask encodings about sites that no token was placed at."""
     encoding, site = pj.parse("self_extend(group=2, window=4) >> rope()"), pj.sites(6)

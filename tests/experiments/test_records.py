@@ -6,7 +6,6 @@ import pathlib
 import re
 
 import pytest
-from absl import logging
 from fuzzing import counts as with_count
 from fuzzing import damaged, damaged_json, fuzz
 from hypothesis import strategies as st
@@ -26,13 +25,6 @@ from experiments.report import figures, table
 RESULTS = pathlib.Path(__file__).parents[2] / "results"
 STUDIES = ("quickstart", "retrieval", "resolutions")
 LINES = {name: (RESULTS / name / "results.jsonl").read_text().splitlines()[:6] for name in STUDIES}
-
-
-@pytest.fixture
-def warnings(monkeypatch):
-    seen = []
-    monkeypatch.setattr(logging, "warning", lambda text, *args: seen.append(text % args))
-    return seen
 
 
 def test_records_are_read_as_they_were_written(tmp_path):

@@ -3,52 +3,15 @@
 A new encoding needs an entry in its family's `MEMBERS`; without one `test_every_encoding_is_a_member` fails.
 """
 
+import importlib
+import pkgutil
 from collections.abc import Callable, Hashable
 
 import posjax as pj
-from members import (
-    additive,
-    basic,
-    bias,
-    bias_learned,
-    contextual,
-    gates,
-    grape,
-    graphs,
-    groups,
-    masks,
-    parabolas,
-    placement,
-    rotary,
-    rotary_grid,
-    rotary_learned,
-    scaling,
-    tables,
-    temperature,
-    views,
-)
 from members.member import GRID, LINE, Case, Member, Oracle, Row, both, grids, lines
 
 FAMILIES = [
-    additive,
-    basic,
-    bias,
-    bias_learned,
-    contextual,
-    gates,
-    grape,
-    graphs,
-    groups,
-    masks,
-    parabolas,
-    placement,
-    rotary,
-    rotary_grid,
-    rotary_learned,
-    scaling,
-    tables,
-    temperature,
-    views,
+    importlib.import_module(f"members.{name}") for _, name, _ in pkgutil.iter_modules(__path__) if name != "member"
 ]
 MEMBERS: dict[str, Member] = {name: member for family in FAMILIES for name, member in family.MEMBERS.items()}
 # What encodings take as an argument, by registered name: hypothesis strategies for its arguments.

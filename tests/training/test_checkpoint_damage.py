@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from absl import logging
 
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 
@@ -26,14 +25,6 @@ def small(step=0):
 def assert_is(step, tree):
     assert tree["step"] == step
     np.testing.assert_array_equal(tree["w"], small(step)["w"])
-
-
-@pytest.fixture
-def warnings(monkeypatch):
-    """The warnings given through absl, formatted."""
-    seen = []
-    monkeypatch.setattr(logging, "warning", lambda text, *args: seen.append(text % args))
-    return seen
 
 
 @pytest.fixture(scope="module")

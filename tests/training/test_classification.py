@@ -18,11 +18,6 @@ from posjax.training.tasks import make_task
 
 
 @pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("data")
-
-
-@pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
     """A folder of pictures of all sizes: the class is which half is bright."""
     root, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)

@@ -1,8 +1,5 @@
 """Training that starts from what another run, or a file, has learned."""
 
-import pathlib
-import runpy
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +7,7 @@ import pytest
 from ml_collections import ConfigDict
 from small import small_decoder, small_vit
 
+from experiments.cli import load
 from experiments.studies.plan import rows_of
 from posjax import pretrained
 from posjax.models import ViT, resize_params
@@ -19,8 +17,6 @@ from posjax.training.initial import Start, as_started, fields_of, initial_params
 from posjax.training.loop import train
 from posjax.training.runs import load_run
 from posjax.training.tasks import make_task
-
-CONFIGS = pathlib.Path(__file__).parents[2] / "configs"
 
 
 @pytest.fixture(scope="module")
@@ -243,7 +239,7 @@ def vit_file(tmp_path_factory):
 
 
 def finetune_of(path, **data):
-    made = runpy.run_path(str(CONFIGS / "finetune.py"))["get_config"]("vit")
+    made = load("configs/finetune.py:vit")
     made.init_from = str(path)
     made.data.update(data)
     return made
@@ -272,7 +268,7 @@ def test_a_vit_of_a_file_is_fine_tuned_by_naming_the_file(vit_file):
 
 def test_all_that_differs_from_a_file_is_told_at_once(vit_file):
     path = vit_file[0]
-    config = runpy.run_path(str(CONFIGS / "vit.py"))["get_config"]()
+    config = load("configs/vit.py")
     config.model.depth, config.data.image_size, config.model.patch_size = 1, (12, 12), 4
     wanted = {
         "width": "12",

@@ -20,11 +20,6 @@ from posjax.training.step import init_state, make_step
 from posjax.training.tasks import make_task
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("data")
-
-
 def task_of(**parts):
     """A task that has these parts and can do nothing else."""
     fields = dict.fromkeys(("headline", "headline_mode", "digest", "context"))

@@ -35,11 +35,6 @@ KEY = jax.random.key(0)
 SIZES = {"model__width": 16, "batch_size": 2, "optimizer__warmup_steps": 0}
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("data")
-
-
 def stepped(config):
     """The state before and after a step, and its loss."""
     task = make_task(config)

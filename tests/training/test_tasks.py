@@ -11,11 +11,6 @@ from posjax.training.optimizer import make_optimizer
 from posjax.training.tasks import make_task
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("data")
-
-
 def perturbed(task):
     """Parameters away from their initial values: a head of zeros would hide everything."""
     return drawn(task.init, jax.random.key(0), spread=0.5)

@@ -91,8 +91,8 @@ def _facts(given: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
     likeness = [tables.similarity_by_offset(each) for each in given]
     return {
         COMPONENTS: np.array([float(tables.spectrum(each).for_90) for each in given]),
-        WAVES: np.array([tables.sinusoid_share(each).sinusoids[-1] for each in given]),
-        RADIUS: np.array([tables.helix(each).radius_spread[0] for each in given]),
+        WAVES: np.array([tables.sinusoid_share(each) for each in given]),
+        RADIUS: np.array([tables.radius_spread(each) for each in given]),
         LIKENESS: np.array([each[len(each) // 2 + 1] for each in likeness]),
     }
 
@@ -122,7 +122,7 @@ def _of_table(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator
     image = left.imshow(unit @ unit.T, cmap="viridis", vmin=-1, vmax=1)
     left.set(title="cosine of rows", xlabel="position", ylabel="position")
     figure.colorbar(image, ax=left, shrink=0.8)
-    untrained = tables.row_facts(table).untrained
+    untrained = tables.untrained_rows(table)
     for index, (name, given) in enumerate((("the table", table), ("a random walk", arrays["walk"]))):
         held = 100 * np.cumsum(tables.spectrum(given).share)[:40]
         right.plot(range(1, len(held) + 1), held, color=HUES[index], label=name)

@@ -84,11 +84,6 @@ def holds_text_model(checkpoint: pathlib.Path) -> bool:
     return pretrained.reads_text(checkpoint)
 
 
-def num_parameters(params: Any) -> int:
-    """Returns the number of parameters."""
-    return sum(leaf.size for leaf in jax.tree.leaves(params))
-
-
 def load_text_model(checkpoint: pathlib.Path, noise: bool = False) -> TextModel:
     """Loads a decoder or an encoder, of a run (its first seed), a folder of transformers, a hub's name or a GGUF file.
 

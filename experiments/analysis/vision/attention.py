@@ -57,6 +57,22 @@ def attention_distance(
     return np.where(seen, mean, 0.0).sum(axis=(0, 2)) / np.where(count > 0, count, np.nan)
 
 
+def attention_by_distance(weights: Float[Array, "B H T T"], site: Site) -> Float[np.ndarray, "B H K"]:
+    """Returns the mean weight that a patch gives to a patch so far away, by Euclidean distance in patches.
+
+    Only patches count, as queries and as keys, and a query's weights among them are scaled to sum 1. Distances are rounded
+    to whole patches: an entry holds the pairs within half a patch of it, and is nan if there are none.
+
+    Raises:
+      ValueError: see `attention_distance`.
+    """
+    steps = np.rint(distances(site)).astype(int).ravel()
+    pairs, among = np.bincount(steps), _among_patches(weights, site)
+    among /= among.sum(axis=-1, keepdims=True)
+    total = [np.bincount(steps, weights=each) for each in among.reshape(-1, steps.size)]
+    return (np.stack(total) / np.where(pairs, pairs, np.nan)).reshape(*among.shape[:2], -1)
+
+
 def uniform_distance(site: Site, patch_size: float = 1.0) -> float:
     """The `attention_distance` of uniform attention."""
     return float(distances(site, patch_size).mean())

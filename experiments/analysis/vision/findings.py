@@ -13,7 +13,6 @@ from experiments.analysis.vision import positions
 from experiments.analysis.vision.filters import Components, filter_components
 from experiments.analysis.vision.intermediates import Intermediates, dims_of, intermediates_of, layer_encodings, turning
 from experiments.analysis.vision.probes import position_probe, right_when_shuffled, right_when_translated
-from experiments.analysis.vision.resizing import attention_by_distance
 from experiments.analysis.vision.subject import Pictures
 
 SHARES = (0.0, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
@@ -170,7 +169,7 @@ def _shown(images: Pictures, show: int) -> tuple[np.ndarray, np.ndarray | None, 
     )
     flow = maps.rollout(seen.weights)
     found = maps.rollout_map(flow, images.site, token=0 if model.pooling.startswith("cls") else None)
-    profiles = [attention_by_distance(layer[:_PROFILED], images.site).weight.mean(axis=0) for layer in seen.weights]
+    profiles = [maps.attention_by_distance(layer[:_PROFILED], images.site).mean(axis=0) for layer in seen.weights]
     return found, np.asarray(seen.output).argmax(axis=-1) if model.num_classes else None, np.stack(profiles)
 
 

@@ -16,6 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from experiments.analysis.vision.filters import Components
 from experiments.report.statistics import Interval, mean_interval
 from posjax.describe.figures import GREY, HUES, MARKERS, SMALL
+from posjax.describe.worlds import evenly
 
 _TILES = 7  # most tiles on a side of similarity maps, and most filters in a row
 _LAYERS, _HEADS = 6, 6  # shown at most
@@ -36,11 +37,6 @@ STYLE = {
     "grid.linewidth": 0.6,
     "image.interpolation": "nearest",
 }
-
-
-def evenly(count: int, most: int) -> list[int]:
-    """Returns up to `most` evenly spread numbers below `count`, including the first and the last."""
-    return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
 
 
 def similarity(maps: Float[np.ndarray, "h w h w"]) -> Figure:

@@ -1,4 +1,4 @@
-"""Features of a ViT at other sizes and with shuffled tokens, and its attention by distance: one number per image.
+"""Features of a ViT at other sizes and with shuffled tokens: one number per image.
 
 subject = load_vit(path, pooling="none")
 for size, method, cosines in resized_features(subject, pictures, [(224, 224), (224, 448)], DISTINCT_METHODS): ...
@@ -12,11 +12,9 @@ import jax
 import numpy as np
 from jaxtyping import Float, UInt8
 
-from experiments.analysis.vision.attention import distances, patch_index
 from experiments.analysis.vision.subject import TrainedViT
 from posjax import data
 from posjax.data.preprocess import Source
-from posjax.encoding import Array, Site
 from posjax.encodings.resize import METHODS
 from posjax.models import ViT, resize_params
 
@@ -39,14 +37,6 @@ class ShuffledCosines(NamedTuple):
 
     along: FeatureCosines
     in_place: FeatureCosines
-
-
-class DistanceProfile(NamedTuple):
-    """Mean attention by distance: `weight` from a patch to a patch so far away, `pairs` the number of such pairs."""
-
-    distance: Float[np.ndarray, " K"]  # whole patches, rounded, in the unit of `patch_size`
-    weight: Float[np.ndarray, "B H K"]
-    pairs: Float[np.ndarray, " K"]
 
 
 def resized_features(
@@ -89,7 +79,7 @@ def resized_features(
             yield tuple(size), method or NOT_RESIZED, _cosines(original, features(*changed, size))
 
 
-def shuffled_tokens(subject: TrainedViT, images: UInt8[np.ndarray, "N h w c"], seed: int = 0) -> ShuffledCosines:
+def shuffled_tokens(subject: TrainedViT, images: UInt8[np.ndarray, "N h w c"]) -> ShuffledCosines:
     """Measures features with patches in random order, with and without their positions, against those in raster order.
 
     A transformer with explicit positions does not mind the order of its tokens: with their positions the cosine is 1 but
@@ -99,7 +89,6 @@ def shuffled_tokens(subject: TrainedViT, images: UInt8[np.ndarray, "N h w c"], s
     Args:
       subject: its first seed is read; tables are resized by its own method if the images have another size.
       images: pixels.
-      seed: of the orders, one for each image.
 
     Raises:
       ValueError: the patches do not tile the images, or the model has a convolutional stem.
@@ -109,7 +98,7 @@ def shuffled_tokens(subject: TrainedViT, images: UInt8[np.ndarray, "N h w c"], s
     if tuple(size) != tuple(model.image_size):
         model, params = resize_params(model, params, size, subject.method)
     rows, columns = model.patches(*size)
-    first, rng = model.num_prefix, np.random.default_rng(seed)
+    first, rng = model.num_prefix, np.random.default_rng(0)
     order = np.tile(np.arange(first + rows * columns), (len(images), 1))
     order[:, first:] = first + rng.permuted(np.tile(np.arange(rows * columns), (len(images), 1)), axis=1)
     site = jax.tree.map(np.asarray, model.sites(*size))
@@ -128,26 +117,6 @@ def shuffled_tokens(subject: TrainedViT, images: UInt8[np.ndarray, "N h w c"], s
             outputs.append(np.asarray(apply(params, *arguments)))
     original, *changed = (_pooled(subject, np.concatenate(outputs)) for outputs in found)
     return ShuffledCosines(*(_cosines(original, each) for each in changed))
-
-
-def attention_by_distance(weights: Float[Array, "B H T T"], site: Site, patch_size: float = 1.0) -> DistanceProfile:
-    """Returns the mean weight that a patch gives to a patch so far away, by Euclidean distance.
-
-    Only patches count, as queries and as keys, and a query's weights among them are scaled to sum 1. Distances are rounded
-    to whole patches: an entry holds the pairs within half a patch of it.
-
-    Args:
-      patch_size: a patch in the unit of distances.
-
-    Raises:
-      ValueError: the patches do not fill a grid.
-    """
-    steps = np.rint(distances(site)).astype(int).ravel()
-    pairs = np.bincount(steps).astype(np.float64)
-    among = _among_patches(weights, patch_index(site))
-    total = [np.bincount(steps, weights=each) for each in among.reshape(-1, steps.size)]
-    mean = (np.stack(total) / np.where(pairs, pairs, np.nan)).reshape(*among.shape[:2], -1)
-    return DistanceProfile(patch_size * np.arange(len(pairs)), mean, pairs)
 
 
 def with_all_tokens(model: ViT, params: Mapping[str, Any]) -> tuple[ViT, Mapping[str, Any]]:
@@ -190,8 +159,3 @@ def _to_others(features: Float[np.ndarray, "N M"] | None) -> Float[np.ndarray, "
 def _unit(x: Float[np.ndarray, "N M"]) -> Float[np.ndarray, "N M"]:
     x = np.asarray(x, np.float64)
     return x / np.linalg.norm(x, axis=1, keepdims=True)
-
-
-def _among_patches(weights: Float[Array, "B H T T"], index: np.ndarray) -> Float[np.ndarray, "B H N N"]:
-    among = np.asarray(weights, np.float64)[:, :, index.ravel()][..., index.ravel()]
-    return among / among.sum(axis=-1, keepdims=True)

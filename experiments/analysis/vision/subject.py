@@ -45,11 +45,6 @@ class TrainedViT(NamedTuple):
         return image_channels(self.params[0])
 
     @property
-    def num_parameters(self) -> int:
-        """The number of parameters of one seed."""
-        return sum(leaf.size for leaf in jax.tree.leaves(self.params[0]))
-
-    @property
     def encoding(self) -> str:
         return layers_text(parse_layers(self.model.encoding))
 

@@ -19,15 +19,11 @@ def subtitle(text: str) -> list[str]:
     return ["", text.upper(), "-" * len(text)]
 
 
-def prose(text: str, indent: str = "") -> list[str]:
+def prose(text: str) -> list[str]:
     """A paragraph, wrapped; one with indented lines keeps its lines."""
     lines = text.splitlines()
     flat = any(line.startswith((" ", "* ", "- ")) for line in lines[1:])
-    return [
-        piece
-        for line in (lines if flat else [" ".join(lines)])
-        for piece in textwrap.wrap(line, WIDTH, initial_indent=indent, subsequent_indent=indent) or [""]
-    ]
+    return [piece for line in (lines if flat else [" ".join(lines)]) for piece in textwrap.wrap(line, WIDTH) or [""]]
 
 
 def decimal(value: SupportsFloat) -> str:

@@ -4,11 +4,11 @@ import jax
 import numpy as np
 import pytest
 
+from experiments.analysis.vision.attention import attention_by_distance
 from experiments.analysis.vision.resizing import (
     DISTINCT_METHODS,
     NOT_RESIZED,
     OTHER_IMAGES,
-    attention_by_distance,
     resized_features,
     shuffled_tokens,
     with_all_tokens,
@@ -90,15 +90,14 @@ def test_methods_are_listed_once():
 def test_uniform_attention_is_the_same_at_every_distance():
     site = grid(2, 3, prefix=1)
     weights = np.full((2, 4, 7, 7), 1 / 7)
-    profile = attention_by_distance(weights, site, patch_size=4)
-    assert profile.distance.tolist() == [0, 4, 8]
-    np.testing.assert_allclose(profile.weight, 1 / 6)
-    assert profile.pairs.tolist() == [6, 22, 8]
+    found = attention_by_distance(weights, site)
+    assert found.shape == (2, 4, 3)
+    np.testing.assert_allclose(found, 1 / 6)
 
 
 def test_a_head_that_looks_one_patch_to_the_right():
     site, weights = grid(2, 3), np.zeros((1, 1, 6, 6))
     for token in range(6):
         weights[0, 0, token, token + (token % 3 < 2)] = 1
-    profile = attention_by_distance(weights, site)
-    np.testing.assert_allclose((profile.weight * profile.pairs)[0, 0], [2, 4, 0])
+    found = attention_by_distance(weights, site)[0, 0]
+    np.testing.assert_allclose(found, [2 / 6, 4 / 22, 0])  # of the 6, 22 and 8 pairs so far apart

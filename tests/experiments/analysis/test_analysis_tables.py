@@ -6,14 +6,14 @@ import pytest
 
 import posjax as pj
 from experiments.analysis.tables import (
-    helix,
     learned_tables,
     mean_by_offset,
-    row_facts,
+    radius_spread,
     row_plus_column,
     similarity_by_offset,
     sinusoid_share,
     spectrum,
+    untrained_rows,
 )
 
 RNG = np.random.default_rng(0)
@@ -38,7 +38,7 @@ def test_variance_of_two_directions():
     scores = np.array([[3.0, 0], [-3, 0], [0, 1], [0, -1]])
     found = spectrum(np.pad(scores, ((0, 0), (0, 3))) + 7)
     np.testing.assert_allclose(found.share, [0.9, 0.1, 0, 0], atol=1e-12)
-    assert (found.for_90, found.for_99) == (1, 2)
+    assert found.for_90 == 1
 
 
 def test_means_by_offset_on_a_line_and_a_grid():
@@ -93,58 +93,31 @@ def test_rows_that_were_never_trained_are_told():
     table[60:] = np.random.default_rng(2).normal(0, 0.02, (40, 64))
     table[80] = 0
     table[0] = np.random.default_rng(3).normal(0, 0.5, 64)  # a class token: unlike its neighbour, but long
-    found = row_facts(table)
-    assert found.untrained.tolist() == [place >= 60 for place in range(100)]
-    assert np.isnan(found.likeness[80])
-    fresh = row_facts(np.random.default_rng(4).normal(0, 0.02, (12, 9, 64)))
-    assert fresh.untrained.mean() > 0.97
-    assert fresh.likeness.shape == (12, 9)
-    assert fresh.likeness.std() == pytest.approx(1, abs=0.2)
+    assert untrained_rows(table).tolist() == [place >= 60 for place in range(100)]
+    fresh = untrained_rows(np.random.default_rng(4).normal(0, 0.02, (12, 9, 64)))
+    assert fresh.shape == (12, 9)
+    assert fresh.mean() > 0.97
 
 
-def test_a_helix_is_told_with_its_frequencies():
-    found = helix(circles([0.7, 0.11], [2, 1]), pairs=2)
-    np.testing.assert_allclose(found.frequency, [0.7, 0.11], rtol=0.02)
-    np.testing.assert_allclose(found.r_squared, 1, atol=0.01)
-    assert (found.roundness > 0.9).all()
-    np.testing.assert_allclose(found.turn, [0.7, 0.11], rtol=0.05)
-    assert (found.turn_spread < 0.1 * found.turn + 0.02).all()
-    assert (found.radius_spread < 0.1).all()
-    np.testing.assert_allclose(found.share, [0.8, 0.2], atol=0.03)
-
-
-def test_whole_turns_are_an_exact_helix():
-    found = helix(circles([2 * np.pi / 10, 2 * np.pi / 40], [2, 1]), pairs=2)
-    np.testing.assert_allclose(found.r_squared, 1, atol=1e-6)
-    np.testing.assert_allclose(
-        (found.roundness, found.radius_spread, found.turn_spread), [[1, 1], [0, 0], [0, 0]], atol=1e-6
-    )
-    np.testing.assert_allclose(found.share, [0.8, 0.2], atol=1e-9)
-
-
-def test_noise_and_random_walks_are_no_helix():
-    noise = RNG.standard_normal((120, 32))
-    assert helix(noise).r_squared.max() < 0.3
-    assert helix(noise).turn_spread.min() > 1
-    assert helix(np.cumsum(noise, axis=0)).radius_spread[1:].min() > 0.1
+def test_the_radius_of_a_helix_is_told_from_that_of_noise():
+    assert radius_spread(circles([2 * np.pi / 10, 2 * np.pi / 40], [2, 1])) < 1e-6
+    assert radius_spread(circles([0.7, 0.11], [2, 1])) < 0.1
+    assert radius_spread(RNG.standard_normal((120, 32))) > 0.3
 
 
 def test_sinusoids_explain_a_helix_and_little_of_noise():
-    found = sinusoid_share(circles([0.7, 0.11], [2, 1]), count=2)
-    np.testing.assert_allclose(found.frequency, [0.7, 0.11], rtol=0.01)
-    np.testing.assert_allclose(found.sinusoids, [0.8, 1], atol=0.02)
-    np.testing.assert_allclose(found.components, [0.8, 1], atol=0.03)
-    noise = sinusoid_share(RNG.standard_normal((120, 32)), count=2)
-    assert (noise.sinusoids < noise.components).all()
-    assert noise.sinusoids[-1] < 0.15
+    table = circles([0.7, 0.11], [2, 1])
+    assert sinusoid_share(table, count=1) == pytest.approx(0.8, abs=0.02)
+    assert sinusoid_share(table, count=2) == pytest.approx(1, abs=0.02)
+    assert sinusoid_share(RNG.standard_normal((120, 32)), count=2) < 0.15
 
 
 def test_tables_that_say_nothing_are_refused(unchecked_shapes):
     with pytest.raises(ValueError, match="all 5 rows of the table are equal"):
         spectrum(np.ones((5, 3)))
     with pytest.raises(ValueError, match=r"\[N, M\] or \[h, w, M\], got \(5,\)"):
-        row_facts(np.ones(5))
+        untrained_rows(np.ones(5))
     with pytest.raises(ValueError, match=r"\[h, w, M\], got \(6, 3\)"):
         row_plus_column(np.ones((6, 3)))
     with pytest.raises(ValueError, match=r"4 pairs of components need a table \[N, M\] of 8 or more, got \(30, 6\)"):
-        helix(np.ones((30, 6)))
+        sinusoid_share(np.ones((30, 6)))

@@ -3,8 +3,8 @@
 import jax
 import numpy as np
 import pytest
+from test_frequencies import DIMS, SITE, hosted
 
-import posjax as pj
 from experiments.analysis.vision.filters import filter_components
 from experiments.analysis.vision.positions import (
     bias_map,
@@ -12,14 +12,6 @@ from experiments.analysis.vision.positions import (
     rotation_agreement,
     similarity_map,
 )
-
-DIMS = pj.Dims(width=24, num_heads=3, head_dim=8, grid=(3, 4), prefix=1)
-SITE = pj.grid(3, 4, prefix=1)
-
-
-def hosted(spec):
-    encoding = pj.parse(spec)
-    return encoding, encoding.init(jax.random.key(0), DIMS)
 
 
 def test_similarity_of_known_codes():

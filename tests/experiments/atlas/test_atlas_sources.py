@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.atlas import models
-from experiments.atlas.sources import DOCS, errata, goldens, names_in, titles, tour
+from experiments.atlas.sources import DOCS, errata, goldens, names_in, tour
 from posjax.hf import from_hf_layers
 from posjax.spec import registered_names
 
@@ -47,13 +47,6 @@ def test_the_tour_is_the_documents(tmp_path):
     )
     with pytest.raises(ValueError, match=r"atlas\.md is missing"):
         tour(tmp_path)
-
-
-def test_titles_of_papers(tmp_path):
-    papers = tmp_path / "papers.bib"
-    assert titles(papers) == {}
-    papers.write_text("@misc{1706.03762,\n  title = {{Attention Is All You Need}},\n  year = {2017},\n}\n")
-    assert titles(papers) == {"1706.03762": "Attention Is All You Need"}
 
 
 @pytest.mark.parametrize(

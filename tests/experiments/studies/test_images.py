@@ -26,11 +26,6 @@ def under(model, params, reading, size, method="torch_bicubic"):
     return (model, params) if reading is AS_TRAINED else read_as(model, params, reading)
 
 
-@pytest.fixture(scope="module")
-def data_dir(tmp_path_factory):
-    return tmp_path_factory.mktemp("data")
-
-
 def ensemble(encoding, size=(8, 8), channels=1):
     """A small ViT, and parameters that all differ from their initial values, with a leading axis of seeds."""
     model = ViT(

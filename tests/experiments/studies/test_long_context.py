@@ -101,7 +101,7 @@ def test_losses_are_those_of_the_definition(rope):
     curve = losses.mean(axis=(0, 1))
     assert found.by_position[0] == (0.0, pytest.approx(curve[0], rel=1e-5))
     assert found.by_position[-1] == (27.0, pytest.approx(curve[23:].mean(), rel=1e-5))
-    assert reader.cost()["seconds"] > 0
+    assert reader.seconds > 0
 
 
 def test_a_window_longer_than_what_is_scored_is_also_scored_whole(rope):

@@ -2,8 +2,6 @@
 
 import hashlib
 import importlib
-import pathlib
-import runpy
 import sys
 
 import numpy as np
@@ -14,6 +12,7 @@ from PIL import Image
 
 import posjax as pj
 from experiments import ablate, cli
+from experiments.cli import load
 from experiments.records import RESULTS, TUNING, read_records
 from experiments.studies import engine, environment, running
 from experiments.studies.engine import plan
@@ -21,8 +20,6 @@ from experiments.studies.plan import set_fields
 from experiments.studies.readings import RESIZED, longrope, scaled_rope
 from experiments.studies.weights import kept_weights
 from posjax.training.tasks import make_task
-
-CONFIGS = pathlib.Path(__file__).parents[3] / "configs"
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +29,7 @@ def alone(monkeypatch):
 
 
 def config(name, *arguments):
-    return runpy.run_path(str(CONFIGS / f"{name}.py"))["get_config"](*arguments)
+    return load(":".join([f"configs/{name}.py", *arguments]))
 
 
 def measured(record):
