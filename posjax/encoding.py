@@ -84,7 +84,8 @@ class Site(_Site):
             shape = np.shape(position)
             segment = np.ones(shape[:-1] if len(shape) > 1 else shape, np.int32)
         prefix = np.zeros(np.shape(segment), np.int32) if prefix is _DEFAULT else prefix
-        return super().__new__(cls, position, segment, prefix, state, relation, order)
+        tokens = (np.asarray(x) if isinstance(x, (list, range)) else x for x in (position, segment, prefix))
+        return super().__new__(cls, *tokens, state, relation, order)
 
 
 class Dims(NamedTuple):
@@ -112,11 +113,14 @@ def sites(length: int, start: int | np.integer | Int[Array, "*B"] = 0) -> Site:
 
     `start` may be traced, and of a batch: [B] gives sites [B, length].
 
+    Raises:
+      ValueError: for known positions that int32 does not hold.
+
     >>> sites(3, start=5).position
     array([5, 6, 7], dtype=int32)
     """
-    start = start if isinstance(start, jax.Array) else np.asarray(start)
-    position = start[..., None].astype(np.int32) + np.arange(length, dtype=np.int32)
+    start = start.astype(np.int32) if isinstance(start, jax.Array) else np.asarray(start).astype(np.int64)
+    position = _canonical(start[..., None] + np.arange(length, dtype=start.dtype))
     return Site(position, np.ones(position.shape, np.int32))
 
 
@@ -168,7 +172,7 @@ def _canonical(x):
     if jnp.issubdtype(x.dtype, jnp.integer) and x.dtype != np.int32:
         if isinstance(x, np.ndarray) and x.size and max(abs(int(x.min())), abs(int(x.max()))) >= 2**31:
             raise ValueError(
-                f"positions and segments are int32, below 2^31; got {x.min()} to {x.max()}: start them lower"
+                f"positions and segments are int32, below 2^31; got {x.min()} to {x.max()}: start them nearer to 0"
             )
         return x.astype(np.int32)
     return x.astype(np.float32) if x.dtype == np.float64 else x

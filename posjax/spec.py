@@ -285,6 +285,11 @@ def _value(node: ast.expr) -> object:
             return -value
         case ast.Tuple(items) | ast.List(items):
             return tuple(_value(item) for item in items)
+        case ast.Name(name) if name not in REGISTRY:
+            meant = name.capitalize() if name in ("true", "false") else repr(name)
+            raise ValueError(
+                f"an argument is a number, text in quotes, True, None or another spec: write {meant} for {name}"
+            )
         case ast.Call() | ast.Name() | ast.BinOp():
             return _encoding(node)
     raise ValueError(f"an argument is a number, string, tuple or another spec; got {ast.unparse(node)!r}")
@@ -304,6 +309,7 @@ def _make(name: str, cls: type, args: list, keywords: dict) -> Any:
         if argument not in fields:
             raise ValueError(f"{name} has no argument {argument!r}; {nearest(argument, list(fields))}")
         _check_type(name, fields[argument], value)
+        given[argument] = _as_float(value, fields[argument].type)
     missing = [f.name for f in fields.values() if f.default is dataclasses.MISSING and f.name not in given]
     if missing:
         raise ValueError(f"{name} needs {', '.join(missing)}, as in {name}({missing[0]}=...)")
@@ -330,6 +336,15 @@ def _fits(value: object, kind: Any) -> bool:
     if kind in (bool, str, types.NoneType, jax.Array):
         return isinstance(value, kind)
     return True  # the class itself checks values of other types
+
+
+def _as_float(value: Any, kind: Any) -> Any:
+    """The value, with whole numbers where the annotated type wants floats as such: jax derives by floats alone."""
+    args = typing.get_args(kind)
+    if typing.get_origin(kind) is tuple and isinstance(value, tuple):
+        kinds = args[:1] * len(value) if args[-1:] == (...,) else args
+        return tuple(map(_as_float, value, kinds))
+    return float(value) if type(value) is int and float in (kind, *args) and int not in args else value
 
 
 def _kind_text(kind: Any) -> str:

@@ -19,6 +19,12 @@ def equal(site, other):
 def test_a_site_needs_no_more_than_positions():
     equal(pj.Site(np.arange(4, dtype=np.int32)), pj.sites(4))
     equal(pj.Site(position=pj.grid(2, 3).position), pj.grid(2, 3))
+    equal(
+        jax.tree.map(np.int32, pj.Site([3, 5, 8], segment=[1, 1, 2])), pj.Site(np.int32([3, 5, 8]), np.int32([1, 1, 2]))
+    )
+    assert pj.attend(
+        pj.parse("rope"), (), *np.ones((3, 2, 1, 8), np.float32), pj.Site(range(2)), pj.Site([4, 7])
+    ).shape == (2, 1, 8)
     class_token = pj.Site(np.int32([0, 0, 1]), prefix=np.int32([1, 0, 0]))
     equal(class_token, pj.Site(np.int32([0, 0, 1]), np.ones(3, np.int32), np.int32([1, 0, 0])))
     assert jax.tree.map(lambda leaf: None, pj.sites(2)) == pj.Site(None, None, None)
@@ -30,6 +36,12 @@ def test_sites_of_a_decoding_step():
     equal(step(5), pj.sites(2, start=5))
     equal(step(jnp.array([3, 7])), pj.Site(np.int32([[3, 4], [7, 8]]), np.ones((2, 2), np.int32)))
     equal(pj.sites(2, start=np.int64(5)), pj.sites(2, start=5))
+
+
+@pytest.mark.parametrize("start", [2**31 - 2, 2**40, -(2**31) - 1])
+def test_positions_that_int32_does_not_hold_are_refused(start):
+    with pytest.raises(ValueError, match=r"int32, below 2\^31; got .*nearer to 0"):
+        pj.sites(5, start=start)
 
 
 def test_packed_documents():

@@ -95,6 +95,16 @@ def test_spelling(text, written):
     assert str(pj.parse(text)) == written
 
 
+@pytest.mark.parametrize(
+    ("text", "argument"),
+    [("rope(base=3)", "base"), ("interpolate(2)", "factor"), ("dinov3(shift_coords=1)", "shift_coords")],
+)
+def test_a_whole_number_where_a_float_is_asked_for_is_one(text, argument):
+    encoding = pj.parse(text)
+    assert type(getattr(encoding, argument)) is float
+    assert pj.parse(str(encoding)) == encoding
+
+
 def test_parse_passes_encodings_through():
     encoding = rope(base=3)
     assert pj.parse(encoding) is encoding
@@ -162,6 +172,8 @@ def test_any_value_of_any_argument_is_taken_or_refused(name, unchecked_shapes):
         ("rope(base=1e999)", r"rope\(base=...\) takes a number below 3e38, got inf"),
         ("rope(layout=3)", r"rope\(layout=...\) takes text, got 3"),
         ("rope(layout='hlf')", "no layout 'hlf'; did you mean 'half'"),
+        ("rope(layout=half)", "text in quotes, .*: write 'half' for half"),
+        ("t5(bidirectional=false)", "write False for false"),
         ("sinusoidal(layout='x')", "no layout 'x'; known: interleaved, concatenated"),
         ("t5(num_buckets=8.0)", r"t5\(num_buckets=...\) takes a whole number below 2\^31, got 8.0"),
         ("t5(bidirectional=1)", r"t5\(bidirectional=...\) takes True or False, got 1"),

@@ -139,11 +139,11 @@ def transform(
 
 
 def finish(encoding: Encoding, params: Params, out: Float[Array, "T H C"], q_site: Site) -> Float[jax.Array, "T H E"]:
-    """Applies `encoding.output` to the result of a backend."""
-    if "output" not in encoding.hooks:
-        return out
-    out, beside = jnp.split(out, 2, axis=-1) if reads_apart(encoding) else (out, 0.0)
-    return (encoding.output(params, out, q_site) + beside).astype(out.dtype)
+    """Applies `encoding.output` to the result of a backend. Padding is zero, and so is what reaches it backwards."""
+    if "output" in encoding.hooks:
+        out, beside = jnp.split(out, 2, axis=-1) if reads_apart(encoding) else (out, 0.0)
+        out = (encoding.output(params, out, q_site) + beside).astype(out.dtype)
+    return without_padding(out, q_site)
 
 
 def orders_of(q, k, causal: bool, q_order, k_order):

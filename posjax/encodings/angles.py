@@ -38,6 +38,7 @@ def angles(position: Shaped[Array, "T A"], wave: Float[Array, "A *C"]) -> Float3
     """
     if position.dtype not in (jnp.int32, jnp.float32):
         raise ValueError(f"positions are int32 or float32, got {position.dtype}")
+    wave = wave.astype(jnp.float32) if isinstance(wave, jax.Array) else wave  # parameters may be kept in half precision
     turns = jnp.zeros((position.shape[0], *wave.shape[1:]), jnp.float32)
     for axis in range(wave.shape[0]):
         turns = turns + _turns(position[:, axis], wave[axis])

@@ -260,7 +260,7 @@ class RopePP(Rotary):
             )
         real, k = super().rotate(params, q[:, ::2], q_site, k, k_site)
         imaginary = self._turned_back(real[:, : heads // 2])
-        pairs = jnp.stack([real[:, : heads // 2], imaginary], axis=2).reshape(len(q), heads // 2 * 2, -1)
+        pairs = jnp.stack([real[:, : heads // 2], imaginary], axis=2).reshape(len(q), heads // 2 * 2, q.shape[-1])
         return jnp.concatenate([pairs, real[:, heads // 2 :]], axis=1), k
 
     def _turned_back(self, x: Float[Array, "T H D"]) -> Float[jax.Array, "T H D"]:

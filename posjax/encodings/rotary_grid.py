@@ -25,8 +25,9 @@ _NORMALIZATIONS = ["separate", "max", "min"]
 class AxialRope(Rotary):
     """Rotary embedding whose channels are divided among the axes, in the layouts of published image models.
 
-    With A axes and head dim D each axis turns D/(2A) pairs of channels, in a block of its own, or as many as `axes_dims`
-    says. `axial_rope(base=b, layout=l)` is `rope(base=b, layout=l)`; the other arguments are what differs between models.
+    With A axes and head dim D each axis turns D/(2A) pairs of channels, or as many as `axes_dims` says. The pairs of an axis
+    follow each other: pair c is channels 2c and 2c + 1 in the layout "interleaved", c and c + D/2 of the head in "half".
+    `axial_rope(base=b, layout=l)` is `rope(base=b, layout=l)`; the other arguments are what differs between models.
 
     Args:
       base: 100 in Heo et al. (2024), arXiv 2403.13298, 10000 in Pixtral, Qwen2-VL's vision tower and EVA-02.

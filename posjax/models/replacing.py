@@ -27,12 +27,12 @@ def with_encoding(
       init: makes parameters of a model; only their shapes are computed.
 
     Raises:
-      ValueError: the new encoding has parameters of other shapes.
+      ValueError: the new encoding has parameters of other names or shapes.
     """
     changed = model.clone(encoding=spec)
     wanted = jax.eval_shape(lambda: init(changed))
     old, new = (dict(_leaves(tree, encoding=True)) for tree in (params, wanted))
-    if [leaf.shape for leaf in old.values()] != [leaf.shape for leaf in new.values()]:
+    if _shapes(old) != _shapes(new):
         names = [layers_text(parse_layers(each)) for each in (model.encoding, spec)]
         raise ValueError(
             f"{names[1]} cannot take over what {names[0]} has learned: its parameters are {_shapes(new)}, those there are "
@@ -50,7 +50,14 @@ def _leaves(params: Any, *, encoding: bool) -> Iterator[tuple[Any, Any]]:
 
 
 def _shapes(leaves: dict) -> str:
-    return ", ".join(str(leaf.shape) for leaf in leaves.values()) or "none"
+    """The names and shapes of an encoding's parameters, ``slope (4,)``; places in a composition do not count."""
+    return ", ".join(f"{_name(path)} {leaf.shape}".strip() for path, leaf in leaves.items()) or "none"
+
+
+def _name(path: Any) -> str:
+    keys = [str(getattr(key, "key", getattr(key, "name", ""))) for key in path]
+    start = next(index for index, key in enumerate(keys) if key.split("_")[0] == "encoding")
+    return ".".join(filter(None, keys[start + 1 :]))
 
 
 def scaled_ropes(layers: Sequence[Encoding], scaling: str, factor: float, trained: int) -> tuple[Encoding, ...]:

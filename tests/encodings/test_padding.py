@@ -95,3 +95,25 @@ def test_no_backend_reads_padding(implementation):
     expected = compute(q, k, v)
     for value in OTHERS:
         jax.tree.map(np.testing.assert_array_equal, compute(*(filled(x, value) for x in (q, k, v))), expected)
+
+
+@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
+@pytest.mark.parametrize("spec", ["fox", "shaw", "t5", "cope"])
+def test_padding_may_hold_anything_between_layers(spec, implementation):
+    """A norm between two layers makes the gradient at padding NaN, which must not reach what the encoding has learned."""
+    encoding, site = pj.parse(spec), pj.Site(np.arange(14, dtype=np.int32), SEGMENT)
+    params = encoding.init(
+        jax.random.key(0), pj.Dims(width=HEADS * HEAD_DIM, num_heads=HEADS, head_dim=HEAD_DIM, length=14)
+    )
+    x = filled(jax.random.normal(jax.random.key(1), (14, HEADS * HEAD_DIM)), jnp.nan)
+
+    def loss(params, site):
+        y, hosted = pj.host(encoding, params, x, site, key=None)
+        for _ in range(2):
+            q = (y / jnp.linalg.norm(y, axis=-1, keepdims=True)).reshape(14, HEADS, HEAD_DIM)
+            y = y + hosted.attend(q, q, q, x=y, causal=True, implementation=implementation).reshape(x.shape)
+        return jnp.sum(filled(y, 0.0) ** 2)
+
+    for leaf in jax.tree.leaves(jax.jit(jax.grad(loss))(params, site)):
+        assert np.isfinite(leaf).all()
+        assert np.any(leaf != 0)

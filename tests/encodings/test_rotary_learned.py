@@ -57,6 +57,8 @@ def test_a_pair_of_heads_looks_with_one_query():
         encoding.rotate((), many, site, K[:, :2], site)
     kept = encoding.rotate((), many, site, K, site)[1]
     assert kept.shape == K.shape  # a cache holds no more than the model has
+    alone = logits(encoding, (), site, Q[:, :1], K[:, :1])
+    np.testing.assert_allclose(alone, real[:1], atol=1e-5)
 
 
 # RoPE-Mixed
@@ -333,3 +335,19 @@ def test_fope_matrices_stay_as_drawn_unless_learnable():
         assert (Needs.CONSTANT_PARAMS in encoding.needs) != learnable
         grads = jax.grad(lambda p, e=encoding: e.rotate(p, Q, pj.sites(T), K, pj.sites(T))[0].sum())(params)
         assert all(np.any(g) == learnable for g in jax.tree.leaves(grads))
+
+
+@pytest.mark.parametrize("spec", ["rope_mixed", "compass_rope", "cayley_string", "grape_m"])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_parameters_in_half_precision_turn_as_their_values_do(spec, dtype):
+    encoding, site = pj.parse(spec), pj.sites(6)
+    params = encoding.init(jax.random.key(0), pj.Dims(width=32, num_heads=4, head_dim=8, length=6))
+    half = jax.tree.map(lambda leaf: leaf.astype(dtype), params)
+    whole = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), half)
+    x = jax.random.normal(jax.random.key(1), (6, 32))
+
+    def attended(params):
+        coded, hosted = pj.host(encoding, params, x, site, key=None)
+        return hosted.attend(*[x.reshape(6, 4, 8)] * 3, x=coded)
+
+    np.testing.assert_allclose(attended(half), attended(whole), atol=0.02)

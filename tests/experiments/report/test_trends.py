@@ -9,6 +9,7 @@ from ml_collections import ConfigDict
 from study_records import record
 
 from experiments.records import Records
+from experiments.report.paper import along
 from experiments.report.trends import slope_of, trends, trends_figure, trends_markdown, worth
 
 SIZES = {"1k": 1e3, "10k": 1e4, "100k": 1e5}
@@ -50,6 +51,12 @@ def test_the_slope_is_that_of_the_least_squares_line_over_sizes_with_seeds(recor
     assert not far.slope.separated
     assert abs(far.slope.estimate.interval().mean) < far.slope.estimate.interval().half_width
     assert slope_of({}) is None
+
+
+def test_a_size_with_fewer_seeds_stands_in_the_figure_along_the_axis(records):
+    figure = along(records, AXIS).figure
+    places = [line.get_xdata().tolist() for line in figure.axes[0].get_lines()]
+    assert places.count(list(SIZES.values())) == 2
 
 
 def test_three_sizes_weigh_by_their_distance(records):

@@ -153,3 +153,7 @@ def test_what_an_encoding_has_learned_goes_along():
         ValueError, match=r"rope\(\) cannot take over what kerple\(.*\) has learned: its parameters are none"
     ):
         read(model, params, "rope")
+    with pytest.raises(
+        ValueError, match=r"parameters are scale \(1, 2\), shape \(1, 2\), those there are a \(1, 2\), p \(1, 2\)"
+    ):
+        read(model, params, "bam")
