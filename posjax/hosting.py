@@ -20,7 +20,7 @@ from jaxtyping import Float
 
 from posjax.attention.attend import BEFORE_ATTENTION, attend
 from posjax.attention.cache import Cache, attend_cached, empty_cache, key_channels, refuse_lost, remember, slots_needed
-from posjax.attention.explicit import split_as
+from posjax.attention.explicit import spec_of, split_as, split_by_compiler
 from posjax.attention.parallel import ContextParallel, attend_parallel
 from posjax.encoding import Array, Encoding, Needs, Params, Site, canonical, without_padding
 from posjax.spec import encoding_value
@@ -43,6 +43,7 @@ class Hosted:
     params: Params
     site: Site  # as `encoding.place` returns it
 
+    @split_by_compiler(lambda given: spec_of(given["x"]))
     def embed(self, x: Float[Array, "*B T M"]) -> Float[Array, "*B T M"]:
         """Adds the encoding's code; `host` has done so, unless a model wants it elsewhere or in every layer."""
         if "embed" not in self.encoding.hooks:

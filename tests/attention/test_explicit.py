@@ -66,6 +66,7 @@ def test_devices_compute_what_one_does():
         ["attention", "fire + token_sink", "dense", "heads"],
         ["steps_of_a_cache", "t5"],
         ["vit", "rope"],
+        ["decoder", "learned + t5"],
     )
 
 
