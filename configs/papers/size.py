@@ -128,7 +128,6 @@ CLAIMS = (
         doubt="The lead grows up to 0.2 million parameters, where the claim failed with the smaller sizes alone, and shrinks "
         "beyond: a line says little of either. Larger decoders are also trained longer, on 20 bytes a parameter, and "
         "are deeper (none-needs-depth); rates are not tuned above 0.2M.",
-        remains="More seeds of 0.8M, and 3.2M of this config.",
         follow_up=(
             Looked(_growth("rope", _LENGTH, _TUNED), "per tenfold size, up to 0.2M"),
             Looked(_lead("rope", "0.4M", _LENGTH) - _lead("rope", "0.2M", _LENGTH), "lead at 0.4M less that at 0.2M"),
