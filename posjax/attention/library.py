@@ -37,6 +37,8 @@ def cudnn_refusal(encoding: Encoding, x: Operands, capability: str | None) -> st
     largest = 256 if capability and float(capability) >= _HOPPER else 128
     if q.shape[2] != v.shape[2] or q.shape[2] % 8 or q.shape[2] > largest:
         return f"cuDNN takes one head dim, a multiple of 8 up to {largest} here, got {q.shape[2]} and {v.shape[2]}"
+    if q.shape[0] % 2 or k.shape[0] % 2:
+        return f"jax has gradients through cuDNN for even numbers of tokens only, got {q.shape[0]} and {k.shape[0]}"
     if Needs.HEAD_DIM in encoding.needs:
         return f"cuDNN takes one head dim, and {encoding} changes that of queries and keys"
     if not _is_one_document(x.q_site, x.k_site):
