@@ -18,7 +18,7 @@ from experiments.benchmarks.contender import Call, Skip
 from posjax.attention import backends
 from posjax.describe.agreement import differences, make_layer, with_gradients
 
-# What a kernel that was never run may raise while it is traced, lowered, compiled or run. Anything else ends the worker,
+# What a kernel that was never run here may raise while it is traced, lowered, compiled or run. Anything else ends the worker,
 # whose last words are then the record.
 _FORESEEN = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 _CANNOT = "cannot compute this: "

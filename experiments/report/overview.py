@@ -44,6 +44,7 @@ _OTHERS = (
         "scorecard --out=results/scorecard",
     ),
     ("benchmark/table.md", "time and memory beside other libraries", "benchmark SUITE --out=results/benchmark"),
+    ("accelerator/table.md", "attention on an H100", "benchmark accelerator --out=results/accelerator"),
     (
         "context/table.md",
         "how long an input fits in memory and time",

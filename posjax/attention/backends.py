@@ -19,12 +19,13 @@ import jax
 from posjax.attention.blockwise import blockwise
 from posjax.attention.dense import Operands, dense
 from posjax.attention.library import cudnn, cudnn_refusal, splash, splash_refusal, tokamax, tokamax_refusal
-from posjax.encoding import HOOKS, WITHIN_ATTENTION, Array, Encoding, members
+from posjax.encoding import HOOKS, WITHIN_ATTENTION, Array, Encoding, Needs, members
 from posjax.spec import nearest
 
 Tokens = Array | jax.ShapeDtypeStruct
 PLATFORMS = ["cpu", "gpu", "tpu"]
 _HOPPER = "9.0"
+_SHORT = 1024 * 1024  # logits a head: up to as many the kernel has not been compared with dense attention
 
 
 class Asked(NamedTuple):
@@ -47,7 +48,8 @@ class Backend:
       refuse: returns the reason why the backend cannot compute an `Asked`, or None; by default it computes everything.
       hooks: the hooks that it computes, of those that act within attention; by default all. It refuses encodings with others.
       platform: "cpu", "gpu" or "tpu" if it runs there only; None for all.
-      preferred: whether "auto" prefers it to dense and blockwise wherever it can compute.
+      preferred: whether "auto" prefers it to dense and blockwise wherever it can compute; or a function of an `Asked` that
+        says so.
       softcaps: whether `run` takes `softcap=`; if not, a softcap is refused.
       elsewhere: the end of the refusal on other platforms: what to do instead.
 
@@ -58,7 +60,7 @@ class Backend:
     run: Callable[..., Any]
     refuse: Callable[[Asked], str | None] = lambda asked: None
     platform: str | None = None
-    preferred: bool = False
+    preferred: bool | Callable[[Asked], bool] = False
     softcaps: bool = False
     hooks: frozenset[str] = WITHIN_ATTENTION
     elsewhere: str = ""
@@ -113,7 +115,7 @@ def _run_dense(encoding: Encoding, x: Operands, **options):
 
 
 def _kernel() -> Any:
-    """The kernel for GPUs, imported when it is asked for. It has never run on a GPU; see gpu/README.md."""
+    """The kernel for GPUs, imported when it is asked for; gpu/README.md says what was seen of it."""
     return importlib.import_module("posjax.attention.gpu.kernel")
 
 
@@ -123,15 +125,24 @@ def _pallas_refuses(asked: Asked) -> str | None:
     return _kernel().refusal(asked.encoding, asked.operands)
 
 
+def _pallas_leads(asked: Asked) -> bool:
+    """Whether the kernel was measured at such a request, and was the fastest: long inputs on one H100 under rotary encodings,
+    ALiBi and T5 (results/accelerator). XLA does not share a kernel's work among devices."""
+    known = {"alibi", "t5"}
+    seen = all(member.spec_name in known or not member.hooks & _IN_KERNEL for member in members(asked.encoding))
+    logits = asked.operands.q.shape[0] * asked.operands.k.shape[0]
+    return seen and Needs.HEAD_DIM not in asked.encoding.needs and logits > _SHORT and jax.device_count() == 1
+
+
 _IN_KERNEL, _MASKS, _MASKS_AND_SINKS = (frozenset(hooks) for hooks in ({"bias", "mask"}, {"mask"}, {"mask", "sink"}))
 BACKENDS = {
     "dense": Backend(_run_dense, softcaps=True),
     "blockwise": Backend(blockwise, softcaps=True),
-    # Never chosen by "auto": it has not been run on a GPU yet.
     "pallas": Backend(
         lambda *given, **options: _kernel().pallas(*given, **options),
         _pallas_refuses,
         "gpu",
+        preferred=_pallas_leads,
         hooks=_IN_KERNEL,
         elsewhere='; "pallas_interpret" runs it anywhere, slowly',
     ),

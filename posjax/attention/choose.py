@@ -71,7 +71,8 @@ def choose(
     passed = []
     for name in reversed(backends.names()):  # a user's own backend goes before the library's
         backend = backends.backend(name)
-        if not backend.preferred or backend.platform not in (None, platform):
+        preferred = backend.preferred(asked) if callable(backend.preferred) else backend.preferred
+        if not preferred or backend.platform not in (None, platform):
             continue
         if not (reason := backend.refusal(asked)):
             return Choice(name, "; ".join([f"the fastest on {platform} that can", *passed]))

@@ -37,7 +37,7 @@ def cudnn_refusal(encoding: Encoding, x: Operands, capability: str | None) -> st
     largest = 256 if capability and float(capability) >= _HOPPER else 128
     if q.shape[2] != v.shape[2] or q.shape[2] % 8 or q.shape[2] > largest:
         return f"cuDNN takes one head dim, a multiple of 8 up to {largest} here, got {q.shape[2]} and {v.shape[2]}"
-    if q.shape[0] % 2 or k.shape[0] % 2:
+    if x.q_order is None and (q.shape[0] % 2 or k.shape[0] % 2):
         return f"jax has gradients through cuDNN for even numbers of tokens only, got {q.shape[0]} and {k.shape[0]}"
     if Needs.HEAD_DIM in encoding.needs:
         return f"cuDNN takes one head dim, and {encoding} changes that of queries and keys"
@@ -56,19 +56,21 @@ def splash_refusal(encoding: Encoding, x: Operands) -> str | None:
 def cudnn(encoding: Encoding, x: Operands, *, scale: float, implementation: str = "cudnn") -> Float[jax.Array, "T H E"]:
     """Computes `dense` by cuDNN, for any request that `cudnn_refusal` allows.
 
+    To an odd number of tokens it adds one behind them, which causality hides: jax has no gradients without.
+
     Args:
       implementation: of `jax.nn.dot_product_attention`; "xla" computes the same anywhere, for tests.
     """
-    size = _window(encoding)
-    return jax.nn.dot_product_attention(
-        x.rotated_q,
-        x.rotated_k,
-        _like(x.rotated_k, x.v),
+    size, length = _window(encoding), len(x.rotated_q)
+    factors = x.rotated_q, x.rotated_k, _like(x.rotated_k, x.v)
+    out = jax.nn.dot_product_attention(
+        *(factors if x.q_order is None else (jnp.pad(y, [(0, length % 2), (0, 0), (0, 0)]) for y in factors)),
         scale=scale,
         is_causal=x.q_order is not None,
         local_window_size=None if size is None else (size - 1, 0),
         implementation=implementation,
     )
+    return out[:length]
 
 
 def splash(encoding: Encoding, x: Operands, *, scale: float, interpret: bool = False) -> Float[jax.Array, "T H E"]:

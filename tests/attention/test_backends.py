@@ -29,10 +29,11 @@ def documents() -> pj.Site:
 
 def check(backend, spec: str, causal: bool, site: pj.Site, **options):
     """Output and gradients, those of parameters too, under vmap."""
-    encoding, order = pj.parse(spec), np.arange(LENGTH, dtype=np.int32) if causal else None
+    encoding, length = pj.parse(spec), len(site.segment)
+    order = np.arange(length, dtype=np.int32) if causal else None
     params = encoding.init(jax.random.key(1), pj.Dims(HEADS * WIDTH, HEADS, WIDTH))
     keys = jax.random.split(jax.random.key(2), 3)
-    qkv = [jax.random.normal(k, (LENGTH, h, WIDTH)) for k, h in zip(keys, (HEADS, KEY_HEADS, KEY_HEADS), strict=True)]
+    qkv = [jax.random.normal(k, (length, h, WIDTH)) for k, h in zip(keys, (HEADS, KEY_HEADS, KEY_HEADS), strict=True)]
 
     def loss(read):
         def of(params, q, k, v):
@@ -98,10 +99,11 @@ def test_splash_hides_later_keys_of_other_tokens():
     close(out, dense(pj.parse("none"), given, scale=0.3)[0])
 
 
+@pytest.mark.parametrize("length", [LENGTH, LENGTH - 1])
 @pytest.mark.parametrize(("spec", "causal"), [("rope() + window(4)", True), ("rope()", False)])
-def test_cudnn_is_dense(spec, causal):
+def test_cudnn_is_dense(spec, causal, length):
     """The call's arguments, as jax's XLA implementation of the same function takes them."""
-    check(cudnn, spec, causal, pj.sites(LENGTH), implementation="xla")
+    check(cudnn, spec, causal, pj.sites(length), implementation="xla")
 
 
 @pytest.mark.parametrize("site", [pj.sites(LENGTH), documents()], ids=["a document", "documents"])
@@ -151,7 +153,7 @@ def tokens(length: int, dtype=jnp.bfloat16, width: int = 64):
 
 def operands(site, order=None, **sizes):
     """The request of an attention."""
-    q, k, v = tokens(LENGTH, **sizes)
+    q, k, v = tokens(len(site.segment), **sizes)
     return Operands(None, q, k, None, None, v, site, site, order, order)
 
 
@@ -199,24 +201,41 @@ def test_refusals_of_shapes():
     assert "changes that of queries and keys" in cudnn_refusal(pj.parse("pope()"), operands(site), capability)
 
 
-@pytest.mark.parametrize("capability", [None, "8.0", "8.9", "9.0", "10.0", "10.3", "12.0"])
-def test_cudnn_refuses_the_head_dims_that_jax_refuses(capability, monkeypatch):
-    """Against jax's own check, on a simulated GPU with a recent cuDNN; an unknown GPU has the bounds of an old one."""
+@pytest.fixture
+def simulated_gpu(monkeypatch):
+    """Lets jax believe that it has a GPU of a compute capability, with a recent cuDNN."""
     library = pytest.importorskip("jax._src.cudnn.fused_attention_stablehlo")
     of = lambda text: tuple(map(int, text.split(".")))  # noqa: E731
-    monkeypatch.setattr(library, "check_compute_capability", lambda least: of(capability or "8.0") >= of(least))
-    monkeypatch.setattr(library, "is_cuda_compute_capability_equal", lambda other: capability == other)
-    for width in (8, 20, 64, 100, 128, 136, 192, 200, 256, 264, 512):
-        given = operands(pj.sites(LENGTH), COUNTED, width=width)
-        batch = [jax.ShapeDtypeStruct((1, *each.shape), each.dtype) for each in (given.q, given.k, given.v)]
-        for training in (False, True):
-            refused = cudnn_refusal(pj.parse("rope()"), given, capability) is not None
-            try:
-                library.check_is_flash_attention(*batch, library.AttentionLayout.BTNH.value, 91200, False, training)
-            except NotImplementedError:
-                assert refused, (width, training)
-            else:
-                assert not refused, (width, training)
+
+    def simulate(capability):
+        monkeypatch.setattr(library, "check_compute_capability", lambda least: of(capability or "8.0") >= of(least))
+        monkeypatch.setattr(library, "is_cuda_compute_capability_equal", lambda other: capability == other)
+        monkeypatch.setattr(library, "check_cudnn_version", lambda: 91200)
+
+    return simulate
+
+
+@pytest.mark.parametrize("capability", [None, "8.0", "8.9", "9.0", "10.0", "10.3", "12.0"])
+def test_cudnn_refuses_the_shapes_that_jax_refuses(capability, simulated_gpu):
+    """Against jax's own checks of a traced gradient; an unknown GPU has the bounds of an old one."""
+    simulated_gpu(capability)
+    encoding, widths = pj.parse("rope()"), (8, 20, 64, 100, 128, 136, 192, 200, 256, 264, 512)
+    shapes = [(LENGTH, True, width) for width in widths] + [(21, True, 64), (21, False, 64)]
+    for length, causal, width in shapes:
+        given = operands(pj.sites(length), np.arange(length, dtype=np.int32) if causal else None, width=width)
+
+        def loss(q, k, v, given=given):
+            read = cudnn(encoding, given._replace(rotated_q=q, rotated_k=k, v=v), scale=0.3)
+            return read.astype(jnp.float32).sum()
+
+        refused = cudnn_refusal(encoding, given, capability)
+        try:
+            jax.eval_shape(jax.grad(loss), given.q, given.k, given.v)
+        except NotImplementedError:
+            assert refused, (length, width)
+        else:
+            assert not refused, (length, width)
+    assert "even numbers of tokens only, got 21 and 21" in refused
 
 
 @pytest.mark.parametrize(
@@ -229,8 +248,11 @@ def test_cudnn_refuses_the_head_dims_that_jax_refuses(capability, monkeypatch):
         ("rope()", 2048, jnp.bfloat16, "gpu", "9.0", False, "cudnn"),
         ("rope()", 2048, jnp.bfloat16, "gpu", "7.5", False, "blockwise"),
         ("pope()", 2048, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
-        ("rope()", 2048, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
-        ("rope() + t5()", 2048, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
+        ("rope()", 2048, jnp.bfloat16, "gpu", "9.0", True, "pallas"),
+        ("rope() + t5()", 2048, jnp.bfloat16, "gpu", "9.0", True, "pallas"),
+        ("alibi()", 1024, jnp.bfloat16, "gpu", "9.0", False, "dense"),
+        ("rope() + alibi() + window(100)", 2048, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
+        ("kerple()", 2048, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
         ("rope() + t5()", 2048, jnp.bfloat16, "gpu", "8.0", True, "blockwise"),
         ("rope() + t5()", 2048, jnp.float32, "gpu", "9.0", True, "blockwise"),
         ("cope()", 2048, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
@@ -247,6 +269,14 @@ def test_auto(spec, length, dtype, platform, capability, traced, implementation)
     choice = choose(pj.parse(spec), *tokens(length, dtype), site, site, causal=True, **where)
     assert choice.implementation == implementation
     assert "; ".join(choice).count("not cudnn") == (platform == "gpu" and implementation != "cudnn")
+
+
+def test_auto_takes_the_kernel_on_one_device(monkeypatch):
+    """XLA does not share a kernel's work among devices."""
+    site, where = pj.sites(2048), dict(causal=True, platform="gpu", capability="9.0")
+    for count, implementation in ((1, "pallas"), (2, "blockwise")):
+        monkeypatch.setattr(jax, "device_count", lambda count=count: count)
+        assert choose(pj.parse("alibi()"), *tokens(2048), site, site, **where).implementation == implementation
 
 
 def test_what_is_asked_for():

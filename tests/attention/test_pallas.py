@@ -259,3 +259,14 @@ def test_refusals(spec, dtype, position, reason):
     asked = Asked(encoding, Operands(None, q, q, None, None, q, site, site), "gpu", "9.0")
     got = BACKENDS["pallas"].refusal(asked)
     assert got is None if reason is None else re.search(reason, got)
+
+
+def test_refuses_what_an_encoding_makes_too_wide():
+    """PoPE doubles the channels of queries and keys."""
+    encoding, site = pj.parse("pope()"), pj.sites(6)
+    params, q = (
+        encoding.init(jax.random.key(0), pj.Dims(HEADS * 128, HEADS, 128)),
+        jnp.zeros((6, HEADS, 128), jnp.bfloat16),
+    )
+    with pytest.raises(ValueError, match="head dims up to 128, got 256"):
+        pj.attend(encoding, params, q, q, q, site, site, implementation="pallas_interpret")

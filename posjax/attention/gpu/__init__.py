@@ -1,1 +1,1 @@
-"""Attention in one kernel for Hopper GPUs, which has never run on one: README.md beside this file."""
+"""Attention in one kernel for Hopper GPUs, README.md beside this file says what was seen of it."""

@@ -27,8 +27,9 @@ def refusal(encoding: Encoding, x: Operands, *, interpret: bool = False) -> str 
         return f"tensor cores multiply half precision, q is {q.dtype}: cast to bfloat16"
     if not (q.dtype == k.dtype == v.dtype):
         return f"q, k and v must share a dtype, got {q.dtype}, {k.dtype} and {v.dtype}"
-    if max(q.shape[-1], v.shape[-1]) > 128:
-        return f"the kernel holds head dims up to 128, got {q.shape[-1]} and {v.shape[-1]}"
+    wide = max((q if x.rotated_q is None else x.rotated_q).shape[-1], v.shape[-1])
+    if wide > 128:
+        return f"the kernel holds head dims up to 128, got {wide}"
     biases = [(str(one.encoding), coordinates(one.q_site)) for one in biased(encoding, None, x.q_site, x.k_site)]
     masks = [(f"the mask of {encoding}", term.q) for term in encoding.mask().terms(x.q_site, x.k_site)]
     for name, position in biases + masks:
