@@ -18,7 +18,16 @@ import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
-from experiments.records import RESULTS, TUNING, Record, append_records, read_records, read_study
+from experiments.records import (
+    RESULTS,
+    TUNING,
+    Record,
+    Records,
+    append_records,
+    last_written,
+    read_records,
+    with_scores,
+)
 from experiments.studies import environment, images
 from experiments.studies.measures import MEASURES, Subject, load_documents, place_of, sizes_of
 from experiments.studies.plan import (
@@ -126,6 +135,8 @@ def run(
 ) -> None:
     """Trains and measures the rows without records, writes records and the page with its figures, and prints the tables.
 
+    The page shows the rows as this study has them: records of an earlier config stay in the file alone.
+
     Args:
       command: the command line that the page shows.
       part: (I, N) for the I-th of N parts of the rows, which several hosts may train at once in one workdir; rows of one
@@ -133,10 +144,12 @@ def run(
         them.
 
     Raises:
-      ValueError: names a row that cannot be trained or measured; nothing has been trained or written then.
+      ValueError: names a row that cannot be trained or measured, or the folder holds another study; nothing has been trained
+        or written then.
       Stopped: SIGTERM or Ctrl-C came; the state is saved.
       FloatingPointError: rows that diverged; all others are finished and shown.
     """
+    _refuse_other_study(study, workdir)
     engine = Engine(study, workdir, part, environment.recorded())
     environment.compilation_cache(workdir / "compiled")  # a restart, and rows that are alike, reuse programs
     write_json(workdir / "config.json", study.config.to_dict())
@@ -148,7 +161,7 @@ def run(
             try:
                 engine.where = f"{index}/{len(engine.rows)}"
                 if engine.finish(row, progress, should_stop) and part is None:
-                    _print_row(row, workdir, engine.where)
+                    _print_row(row, engine.shown(), engine.where)
             except Stopped as stopped:
                 raise Stopped(stopped.step, f" in {row.study!r}, row {row.label!r}") from None
             except FloatingPointError as error:  # the other rows are worth having all the same
@@ -160,8 +173,7 @@ def run(
     else:
         from experiments.report.page import print_page, write_study_page  # figures are slow to import
 
-        planned = {(row.study, row.label) for row in engine.rows}
-        if records := [record for record in read_study(workdir) if (record.study, record.row) in planned]:
+        if records := engine.shown():
             print_page(write_study_page(study.config, records, workdir, command))
             print(workdir / RESULTS)
     if diverged:
@@ -190,6 +202,7 @@ class Engine:
         self._restored: dict[tuple[str, str], Weights] = {}
         self._documents: dict[str, data.Documents] = {}
         self._shared: tuple[str, dict[Any, Any]] = ("", {})  # what the rows of the table under way share
+        self._named: dict[tuple[str, str], str] = {}  # the config_hash of each finished row
         shapes: dict[tuple[str, str], Weights] = {}
         for row in self.rows:
             with _about(row):
@@ -234,9 +247,13 @@ class Engine:
         if row.finetune is not None or (self._is_tuned(row) and self._tuners[row.study].missing(row)):
             return seeds
         row = self._at_best(row)
-        given = self._given(row)
-        recorded = self._recorded(row, given.hash if given else row_hash(row.training))
+        recorded = self._recorded(row, self._training_hash(row))
         return tuple(seed for seed in seeds if seed not in recorded)
+
+    def _training_hash(self, row: Row) -> str:
+        """Returns the hash of the weights of a row at its best point that is no fine-tune."""
+        given = self._given(row)
+        return given.hash if given else row_hash(row.training)
 
     def _recorded(self, row: Row, training: str) -> dict[int, Record]:
         named = self._hash(row, training)
@@ -336,10 +353,9 @@ class Engine:
         Raises:
           Stopped, FloatingPointError: as `posjax.training.loop.train`.
         """
-        if not self.missing(row):
-            return False
-        row = self._tune(row, progress, should_stop)
-        if not self.missing(row):  # the point that was best is so still
+        row = self._tune(row, progress, should_stop) if self.missing(row) else self._at_best(row)
+        if not self.missing(row):  # it may be recorded at the point that is best
+            self._named[row.study, row.label] = self._hash(row, self._training_hash(row))
             return False
         base = weights = self._base(row, progress, should_stop)
         if row.finetune:
@@ -350,7 +366,13 @@ class Engine:
             raise Stopped(weights.run.step)
         if left:
             self._measure(row, base, weights, left)
+        self._named[row.study, row.label] = self._hash(row, weights.hash)
         return bool(left)
+
+    def shown(self) -> Records:
+        """Returns the records of the finished rows, with the scores of all tuning points."""
+        own = [each for each in self._records if self._named.get((each.study, each.row)) == each.config_hash]
+        return Records(with_scores(last_written(own), read_records(self.workdir / TUNING)))
 
     def _tune(self, row: Row, progress: Progress, should_stop) -> Row:
         """The row at the best point of its base, whose points are trained now if they have not been."""
@@ -537,6 +559,15 @@ def _part_of(rows: list[Row], part: tuple[int, int] | None) -> list[Row]:
     return [row for row in rows if (row.study, row.base) in own]
 
 
+def _refuse_other_study(study: Study, workdir: pathlib.Path) -> None:
+    """Refuses a folder whose page and config are another study's; other fields of the same one are other rows."""
+    path = workdir / "config.json"
+    before = json.loads(path.read_text()).get("name") if path.exists() else None
+    now = study.config.get("name")
+    if before is not None and before != now:
+        raise ValueError(f"{workdir} holds the study {before!r}, and this one is {now!r}: use another --workdir")
+
+
 @contextlib.contextmanager
 def _about(row: Row) -> Iterator[None]:
     """Says of a user's error which row it is about."""
@@ -561,11 +592,11 @@ def _plain(value: Any) -> Any:
     return f"{inspect.getsource(value).strip()}  # {closed}" if closed else inspect.getsource(value).strip()
 
 
-def _print_row(row: Row, workdir: pathlib.Path, where: str) -> None:
+def _print_row(row: Row, records: Records, where: str) -> None:
     """Prints a finished row beside the progress, as its table will have it."""
     from experiments.report.table import tables
 
-    for table in tables(read_study(workdir).studies[row.study], ""):
+    for table in tables(records.studies[row.study], ""):
         cells = zip(table.columns, table.rows.get(row.label, ()), strict=False)
         shown = ", ".join(f"{title} {cell.text}" for title, cell in cells if cell.text not in ("", "-"))
         if shown:

@@ -92,6 +92,29 @@ def test_what_is_only_written_or_where_does_not_make_another_row(tmp_path, train
     assert len(trained) == 2
 
 
+def test_the_page_shows_the_rows_of_its_config(tmp_path):
+    """Rows of another number of steps stay in the records alone, whichever was run last."""
+    made, longer = config(none="none", rope="rope"), config(none="none", good="rope")
+    longer.studies.text.steps = 5
+    pages = []
+    for each in (made, longer, made):
+        study(tmp_path, each)
+        pages.append((tmp_path / "README.md").read_text())
+    assert len(read_records(tmp_path / RESULTS)) == 8
+    assert pages[0] == pages[2] != pages[1]
+    assert "| good |" in pages[1]
+    assert "| rope |" not in pages[1]
+
+
+def test_another_study_leaves_a_folder_as_it_was(tmp_path):
+    study(tmp_path)
+    before, other = (tmp_path / "config.json").read_text(), config()
+    other.name = "other"
+    with pytest.raises(ValueError, match="holds the study 'toy', and this one is 'other': use another --workdir"):
+        study(tmp_path, other)
+    assert (tmp_path / "config.json").read_text() == before
+
+
 def test_only_the_seeds_that_are_missing_are_trained(tmp_path, trained):
     study(tmp_path, config(none="none"))
     study(tmp_path, config(none="none", rope="rope"), seeds="1,2")
