@@ -3,20 +3,24 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
 
 import pytest
+from ml_collections import ConfigDict
 
 import posjax as pj
 import posjax.spec
 from experiments import catalogue
+from experiments.studies.weights import row_hash
 from posjax import cli
 from posjax.describe import properties
 from posjax.describe.runs import Runs
 from posjax.describe.worlds import default_dims, make_world
 from posjax.mask import Mask, Span
+from posjax.training.identity import counting_fields
 from posjax.user_code import import_user_code
 
 REPO = pathlib.Path(__file__).parents[1]
@@ -119,7 +123,9 @@ def call(module, *arguments):
 
 
 @pytest.mark.slow
-def test_it_trains(source, tmp_path):
+def test_it_trains(tmp_path):
+    source = tmp_path / "mine.py"
+    source.write_text(SOURCE)
     sizes = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "batch_size": 8, "steps": 2, "data.length": 16}
     sizes |= {"eval_lengths": "(16,)", "eval_batch_size": 512, "optimizer.warmup_steps": 1, "eval_every": 0}
     sizes |= {"model.encoding": "steep(slope=2)", "data.data_dir": tmp_path / "data", "checkpoint_every": 2}
@@ -128,6 +134,27 @@ def test_it_trains(source, tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     record = json.loads((tmp_path / "run" / "result.jsonl").read_text())
     assert record["encoding"] == "steep(slope=2)"
+    source.write_text(SOURCE.replace("distance + 1.0", "distance + 2.0"))
+    done = call("train", "--config=configs/decoder.py", *flags, f"--workdir={tmp_path / 'run'}", f"--import={source}")
+    assert done.returncode == 2
+    assert re.match(
+        r"error: code was \w+ in .*, but is \w+ in this run; use the config .* or another workdir", done.stderr
+    )
+
+
+@pytest.mark.usefixtures("own_registry")
+def test_other_code_makes_another_run(tmp_path):
+    """Of a file that an encoding, or a part of it, comes from; one of posjax's encodings has no code to tell."""
+    path = tmp_path / "kept.py"
+    path.write_text(SOURCE.replace("steep", "kept"))
+    import_user_code([str(path)])
+    for spec in ("kept(slope=2)", "rope, interpolate(factor=2) >> (rope + kept)"):
+        config = ConfigDict({"steps": 4, "model": {"encoding": spec}})
+        before = row_hash(config)
+        path.write_text(path.read_text() + "# changed\n")
+        assert row_hash(config) != before
+        assert row_hash(config) == row_hash(config)
+    assert "code" not in counting_fields(ConfigDict({"model": {"encoding": "rope"}}))
 
 
 def test_a_file_is_imported_once(source, monkeypatch):

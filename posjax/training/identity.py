@@ -11,9 +11,11 @@ small         of a small run: the step, the digest and the times of its paramete
 seal          hash of all the above
 """
 
+import dataclasses
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,9 +25,11 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from posjax.data.containers import digest_of
+from posjax.encoding import Encoding
 from posjax.environment import describe
 from posjax.files import replace_file
 from posjax.jsonl import config_hash, strict
+from posjax.spec import parse_layers
 from posjax.training.checkpoints import CheckpointError
 from posjax.training.tasks import Task
 
@@ -40,9 +44,26 @@ def flat_fields(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def counting_fields(config: ConfigDict) -> dict[str, Any]:
-    """Returns the fields of a config that change the result, flat: {"model.width": 8, ...}."""
+    """Returns the fields of a config that change the result, flat: {"model.width": 8, ...}.
+
+    With an encoding of the user's, "code" is a digest of the files that define it.
+    """
     fields = flat_fields(config.to_dict())
-    return {name: value for name, value in fields.items() if not name.startswith(_NO_EFFECT)}
+    counting = {name: value for name, value in fields.items() if not name.startswith(_NO_EFFECT)}
+    files = sorted(_files_of(parse_layers(fields.get("model.encoding") or "none")))
+    return counting | ({"code": digest_of(*(np.fromfile(file, np.uint8) for file in files))} if files else {})
+
+
+def _files_of(part: Any) -> set[str]:
+    """Returns the files outside posjax that define an encoding and what it is composed of."""
+    if isinstance(part, tuple):
+        return set().union(*map(_files_of, part))
+    if not isinstance(part, Encoding):
+        return set()
+    module = sys.modules.get(type(part).__module__)
+    within = _files_of(tuple(getattr(part, field.name) for field in dataclasses.fields(part)))
+    file = None if module is None or module.__name__.startswith("posjax.") else getattr(module, "__file__", None)
+    return within | ({file} if file else set())
 
 
 def identity(config: ConfigDict) -> dict[str, Any]:
