@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import analyse
+from experiments import analyse, generate
 from experiments.cli import load
 from experiments.records import read_study
 from posjax import pretrained
@@ -231,3 +231,16 @@ def test_short_texts_are_refused(data_dir, tmp_path, capsys):
     given = [f"--files={words(tmp_path)}", "--length=64"]
     assert analyse.main([f"--checkpoint={workdir}", f"--out={tmp_path / 'out'}", *given]) == 2
     assert "texts of 64 tokens are too short for pass keys: take --length=128 or more" in capsys.readouterr().err
+
+
+def test_more_tokens_than_a_table_holds_are_refused(data_dir, tmp_path, capsys):
+    """Before anything is read or generated."""
+    options = dict(data__length=16, eval_lengths=(16,), eval_batch_size=512, model__encoding="learned")
+    options["data__positions"] = "window"
+    workdir = save(config_of("decoder", data_dir, **options), tmp_path / "run", (0,))
+    given = [f"--files={words(tmp_path)}", "--length=256", f"--out={tmp_path / 'out'}"]
+    assert analyse.main([f"--checkpoint={workdir}", *given]) == 2
+    assert "error: --length=256: learned has rows for positions below 16" in capsys.readouterr().err
+    assert generate.main([f"--checkpoint={workdir}", "--prompt=The", "--steps=15"]) == 2
+    assert "error: a prompt of 3 and --steps=15: learned has rows for positions below 16" in capsys.readouterr().err
+    assert generate.main([f"--checkpoint={workdir}", "--prompt=The", "--steps=14"]) == 0
