@@ -1,5 +1,6 @@
 """Flax Linen models that host any encoding in one line."""
 
+import posjax.models.serialization  # noqa: F401  -- lets Flax write the parameters of tables
 from posjax.models.block import BlockConfig
 from posjax.models.decoder import Decoder
 from posjax.models.encoder import Encoder
