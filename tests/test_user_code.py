@@ -91,6 +91,22 @@ def test_parameters_that_are_drawn_once_are_no_failure():
 
 
 @dataclass(frozen=True)
+class Misspelt(pj.Encoding):
+    """A bias that is never added."""
+
+    def biass(self, params, q, q_site, k, k_site):
+        return 0.0
+
+
+def test_a_method_that_is_nearly_a_hook_fails():
+    row = properties.check_one(
+        "hooks return their shapes", Runs(make_world(Misspelt(), default_dims(Misspelt(), 1), 1))
+    )
+    assert not row.ok
+    assert "biass is no hook, and is never called: did you mean bias?" in str(row)
+
+
+@dataclass(frozen=True)
 class Forgetful(pj.Encoding):
     """A mask that shows more than its spans promise."""
 

@@ -8,6 +8,7 @@ run the same list over every registered encoding, and compare with formulas besi
 """
 
 import contextlib
+import difflib
 import inspect
 import math
 import traceback
@@ -21,7 +22,7 @@ from jax.extend.core import jaxprs_in_params
 
 from posjax.describe.runs import LATER, ORDER, PACKED, PADDING, Runs, layer
 from posjax.describe.worlds import World, axes_taken, default_dims, layer_output, make_world, placed_parts, tokens_at
-from posjax.encoding import Dims, Encoding, Needs, Params, Site
+from posjax.encoding import HOOKS, Dims, Encoding, Needs, Params, Site
 from posjax.mask import Mask
 from posjax.spec import parse
 
@@ -138,8 +139,10 @@ def gap(*pairs: tuple[Any, Any]) -> float:
 
 
 def hooks_return_their_shapes(runs: Runs) -> float:
-    """Calls each hook of each part, on a tile of 5 queries and all keys."""
+    """Calls each hook of each part, on a tile of 5 queries and all keys; a method that is nearly one fails."""
     w = runs.world
+    for part in placed_parts(w.encoding, w.params, w.site):
+        _refuse_misspelt(part.encoding)
 
     def call():
         for part in placed_parts(w.encoding, w.params, w.site):
@@ -152,6 +155,13 @@ def hooks_return_their_shapes(runs: Runs) -> float:
     with contextlib.suppress(jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
         jax.eval_shape(call)  # compiles nothing
     return 0.0
+
+
+def _refuse_misspelt(e: Encoding) -> None:
+    for name in dir(e):
+        near = difflib.get_close_matches(name, HOOKS.keys() - e.hooks, n=1, cutoff=0.8)
+        if near and callable(getattr(e, name)) and not hasattr(Encoding, name):
+            raise HookError(f"{name} is no hook, and is never called: did you mean {near[0]}?")
 
 
 def _call_on_tile(e: Encoding, params: Params, qkv, site: Site) -> None:
