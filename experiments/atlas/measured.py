@@ -48,7 +48,7 @@ def _study(study: KnownStudy, results: Results) -> dict[str, Any]:
     return about | {
         "kinds": sorted(kinds) + (["depth"] if depth else []),
         "count": len(records),
-        "core_hours": f"{results.core_hours(study.name):.2f}",
+        "cost": page.hours_text(results.hours(study.name), 2),
         "commits": page.commits(records),
         "rows": {record.row: _row(record, look[record.row]) for record in records},
         "tables": tables,

@@ -81,9 +81,9 @@ class Results:
         asked = [question for study in self.studies for question in study.questions]
         return [found for each in asked if (found := answer_to(each, self.folders, self.judged))]
 
-    def core_hours(self, folder: str) -> float:
-        """Returns the cost of a study that was run; see `page.core_hours`."""
-        return page.core_hours(self.folders[folder], self.points.get(folder, ()))
+    def hours(self, folder: str) -> collections.Counter[str]:
+        """Returns the cost of a study that was run; see `page.hours_of`."""
+        return page.hours_of(self.folders[folder], self.points.get(folder, ()))
 
 
 def read_results(directory: pathlib.Path) -> Results:
@@ -144,9 +144,8 @@ def _along_axes(results: Results) -> list[str]:
     parts = []
     for study in results.studies:
         if "axis" in study.config and study.name in results.folders:
-            picture = "trends.png" if "against" in study.config.axis else "along.png"
             parts += [
-                f"![{escape_markdown(study.config.title)}]({study.name}/{picture})",
+                f"![{escape_markdown(study.config.title)}]({study.name}/along.png)",
                 f"*{escape_markdown(study.config.page.says)}* [Numbers]({study.name}/{page.NAME})",
             ]
     return ["## Does it hold at other sizes?", *parts] if parts else []
@@ -156,12 +155,12 @@ def _summary(results: Results) -> str:
     verdicts = collections.Counter(each.verdict for each in results.judged)
     held = collections.Counter(each.claim.role for each in results.judged if each.verdict == HOLDS)
     count = sum(map(len, results.folders.values()))
-    cost = sum(map(results.core_hours, results.folders))
+    cost = sum(map(results.hours, results.folders), collections.Counter())
     return (
         f"Of {len(results.judged)} claims of papers {verdicts[HOLDS]} hold at this size, {verdicts[FAILS]} fail, "
         f"{verdicts[UNSETTLED]} are not settled and {verdicts[NOT_RUN]} have not been run. Those that hold are "
         f"{held[PUBLISHED]} published ones, {held[REPEAT]} repeats on other data and {held[CONTROL]} controls of our own; "
-        f"behind all of them are {count:,} records and at most {cost:.0f} core-hours on two CPU cores.\n\n"
+        f"behind all of them are {count:,} records and at most {page.hours_text(cost, 0)}.\n\n"
         "`python -m experiments.report` writes this page from the records, and a test checks that it is current."
     )
 
@@ -296,8 +295,8 @@ def _inventory(results: Results) -> str:
     for study in results.studies:
         title, command = escape_markdown(study.config.title), f"`{study.command}`"
         if study.name in results.folders:
-            count, hours = len(results.folders[study.name].rows), results.core_hours(study.name)
-            rows.append((f"[{title}]({study.name}/README.md)", str(count), f"{hours:.1f}", command))
+            count, hours = len(results.folders[study.name].rows), page.hours_text(results.hours(study.name))
+            rows.append((f"[{title}]({study.name}/README.md)", str(count), hours.removesuffix(" core-hours"), command))
         elif study.claims:
             rows.append((title, "not run", "", command))
     others = "\n".join(
@@ -305,7 +304,8 @@ def _inventory(results: Results) -> str:
         for path, about, command in _OTHERS
     )
     told = (
-        "Core-hours are wall time times the cores that were there, on machines that may have been shared: upper bounds. "
+        "Core-hours are wall time times the cores that were there, two in most studies, on machines that may have been "
+        "shared: upper bounds. "
         "Versions, device, data digest and hash of the config stand in every record. Beside the studies:"
     )
     return "\n\n".join([grid(("study", "rows", "core-hours", "command"), rows), told, others])

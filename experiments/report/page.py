@@ -6,12 +6,13 @@
 A page is a function of its arguments: no clock, no host name. Equal records give equal files.
 """
 
+import collections
 import dataclasses
 import math
 import pathlib
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ml_collections import ConfigDict
@@ -95,7 +96,7 @@ def make_page(
     specs = [f"- {escape_markdown(row)}: `{spec}`" for row, spec in specs if spec.removesuffix("()") != row]
     parts += ["## The rows", "\n".join(specs)] if specs else []
     parts += ["## How it was run", f"```\n{command}\n```" if command else ""]
-    hours = f"At most {core_hours(records, points):.1f} core-hours, of choosing rates and measuring too."
+    hours = f"At most {hours_text(hours_of(records, points))}, of choosing rates and measuring too."
     parts += [f"{capital(regime(records))}. {hours}"]
     parts += [escape_markdown(config.get("notes", "")), *map(escape_markdown, _notes(records) + _tuning_notes(records))]
     parts += ["## How to read it", how_to_read(records, all_tables, judged)]
@@ -281,19 +282,28 @@ def _span(values: set, form: str, noun: str) -> str:
     return f"{' to '.join(ends)} {many}"
 
 
-def core_hours(records: Iterable[Record], points: Iterable[Record] = ()) -> float:
-    """Returns the wall time of training, tuning and measuring, times cores; runs that train together share it.
+def hours_of(records: Iterable[Record], points: Iterable[Record] = ()) -> collections.Counter[str]:
+    """Returns {device: hours} of training, tuning and measuring: "cpu" in hours of a core, others in hours of the device.
 
-    It is an upper bound: a core may have waited, or served other processes.
+    Runs that train together share their time. It is an upper bound: a device may have waited, or served other processes.
     """
     records = list(records)
 
-    def cores(record: Record) -> int:
-        return record.versions.get("cpus", 1)
+    def count(record: Record) -> int:
+        return record.versions.get("cpus" if record.device == "cpu" else "devices", 1)
 
     # Seeds and rates that train together have the same wall time, to the last digit.
-    trained = {each.wall_time: each.wall_time * cores(each) for each in (*records, *points)}
-    return (sum(trained.values()) + sum((each.evaluation_time or 0.0) * cores(each) for each in records)) / 3600
+    taken = {each.wall_time: (each, each.wall_time) for each in (*records, *points)}
+    found: collections.Counter[str] = collections.Counter()
+    for each, seconds in (*taken.values(), *((each, each.evaluation_time or 0.0) for each in records)):
+        found[each.device] += seconds * count(each) / 3600
+    return found
+
+
+def hours_text(hours: Mapping[str, float], digits: int = 1) -> str:
+    """As "19.6 core-hours" or "19.6 core-hours and 0.8 hours of NVIDIA H100 80GB HBM3"."""
+    of_device = (f"{each:.1f} hours of {device}" for device, each in sorted(hours.items()) if device != "cpu")
+    return " and ".join([f"{hours.get('cpu', 0.0):.{digits}f} core-hours", *of_device])
 
 
 def commits(records: Iterable[Record]) -> list[str]:

@@ -24,7 +24,7 @@
 
   /** How a study was run: the command, and where its records lie. @param {any} study */
   function run(study) {
-    const told = study.count === undefined ? [`Not run. `] : [`${study.count} records, at most ${study.core_hours} core-hours, commits ${study.commits.join(", ")}. Records: `, el("code", {}, `results/${study.folder}/results.jsonl`), ". "];
+    const told = study.count === undefined ? [`Not run. `] : [`${study.count} records, at most ${study.cost}, commits ${study.commits.join(", ")}. Records: `, el("code", {}, `results/${study.folder}/results.jsonl`), ". "];
     return el("p", {class: "note"}, study.asks, " ", ...told, "Command: ", el("code", {}, study.command));
   }
 

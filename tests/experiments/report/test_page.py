@@ -1,5 +1,6 @@
 """Pages of studies: their content, whole and escaped, and equal files for equal records."""
 
+import dataclasses
 import json
 import pathlib
 import re
@@ -14,7 +15,7 @@ from experiments.records import Records, StudyRecords, append_records
 from experiments.report import __main__ as report
 from experiments.report import figures, paper
 from experiments.report.html import to_html
-from experiments.report.page import commits, core_hours, in_config_order, regime, write_study_page
+from experiments.report.page import commits, hours_of, hours_text, in_config_order, regime, write_study_page
 from experiments.report.statistics import RowCurve
 
 LABELS = ("none", "learned", "rope", "<b>", "a|b")
@@ -211,11 +212,13 @@ def test_names_beside_lines_never_overlap():
     ).axes
 
 
-def test_regime_and_core_hours():
+def test_regime_and_hours():
     rows = [record(seed=seed, passes=0.5, learning_rate=0.01) for seed in (0, 1, 2)]
     assert regime(rows) == "41,234 parameters, 500 steps, 0.5 passes, 3 seeds, learning rate 0.01, cpu"
-    assert core_hours(rows) == pytest.approx(2.0)  # trained together on two cores for an hour
-    assert core_hours(rows[:1], [record(wall_time=1800.0)]) == pytest.approx(3.0)
+    assert hours_of(rows) == pytest.approx({"cpu": 2.0})  # trained together on two cores for an hour
+    assert hours_of(rows[:1], [record(wall_time=1800.0)]) == pytest.approx({"cpu": 3.0})
+    lent = dataclasses.replace(rows[0], device="H100", wall_time=1800.0)
+    assert hours_text(hours_of([*rows, lent])) == "2.0 core-hours and 0.5 hours of H100"
 
 
 def test_rows_stand_in_the_order_of_the_config():
