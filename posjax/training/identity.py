@@ -123,13 +123,14 @@ def refuse_other_run(workdir: str | os.PathLike, about: Mapping[str, Any]) -> No
     """Refuses to go on with the checkpoints of another run: of other seeds, data, start or fields that change the result.
 
     Raises:
-      CheckpointError: names the first that differs.
+      CheckpointError: names all that differ.
     """
     before, now = ({**run, **run["fields"]} for run in (read_run(workdir), about))
-    for name in sorted((before["fields"].keys() | now["fields"].keys()) | {"data_digest", "initial", "seeds"}):
-        was, is_now = before.get(name), now.get(name)
-        if was != is_now:
-            raise CheckpointError(
-                f"{name} was {was} in {pathlib.Path(workdir) / RUN}, but is {is_now} in this run; use the config that its "
-                "checkpoints were saved with, or another workdir for this one"
-            )
+    names = sorted((before["fields"].keys() | now["fields"].keys()) | {"data_digest", "initial", "seeds"})
+    if differ := [name for name in names if before.get(name) != now.get(name)]:
+        was = ", ".join(f"{name} was {before.get(name)}" for name in differ)
+        are = ", ".join(f"{f'{name} ' * (len(differ) > 1)}is {now.get(name)}" for name in differ)
+        raise CheckpointError(
+            f"{was} in {pathlib.Path(workdir) / RUN}, but {are} in this run; use the config that its checkpoints were saved "
+            "with, or another workdir for this one"
+        )

@@ -293,6 +293,11 @@ def test_sizes_that_cannot_be_are_refused(data_dir, tmp_path, overrides, message
         ({"optimizer__learning_rate": 0.5}, (0,), r"optimizer\.learning_rate was 0\.001 in .*, but is 0\.5"),
         ({"model__pooling": "mean"}, (0,), r"model\.pooling was cls in"),
         ({"steps": 24}, (0,), r"steps was 12 in .*, but is 24"),
+        (
+            {"steps": 24, "optimizer__b1": 0.5},
+            (0,),
+            r"optimizer\.b1 was 0\.9, steps was 12 in .*, but optimizer\.b1 is 0\.5, steps is 24 in this run",
+        ),
         ({}, (1,), r"seeds was \[0\] in .*, but is \[1\] in this run; .*, or another workdir"),
         ({}, (0, 1), r"seeds was \[0\] in .*, but is \[0, 1\] in this run"),
     ],
