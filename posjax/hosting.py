@@ -10,12 +10,13 @@ Arrays are one sequence, [T, ...], or a batch, [B, T, ...], whose sites are shar
 The models of posjax host encodings by the same functions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 from jaxtyping import Float
 
 from posjax.attention.attend import BEFORE_ATTENTION, attend
@@ -324,9 +325,25 @@ def place(encoding: Encoding, params: Params, site: Site, *, key: jax.Array | No
     if "place" not in encoding_value(encoding).hooks:
         return Hosted(encoding, params, site)
     if batch is None or (key is None and batch_axis(site) is None):
-        return Hosted(encoding, params, encoding.place(params, site, key))
+        return Hosted(encoding, params, _placed(encoding.place, params, site, key))
     keys = None if key is None else jax.random.split(key, batch)
-    return Hosted(encoding, params, jax.vmap(encoding.place, in_axes=(None, batch_axis(site), 0))(params, site, keys))
+    run = jax.vmap(encoding.place, in_axes=(None, batch_axis(site), 0))
+    return Hosted(encoding, params, _placed(run, params, site, keys))
+
+
+def _split_as_given(given: Mapping[str, Any]) -> Site:
+    """The partitions of a placed site: that of the given one's tokens, where its leaves have these axes."""
+    site, tokens = given["site"], given["site"].segment.shape
+    shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), (given["params"], site, given["key"]))
+    placed = jax.eval_shape(given["run"], *shapes)
+    return jax.tree.map(
+        lambda x: spec_of(site.segment) if x.shape[: len(tokens)] == tokens else PartitionSpec(), placed
+    )
+
+
+@split_by_compiler(_split_as_given)
+def _placed(run: Callable[..., Site], params: Params, site: Site, key: jax.Array | None) -> Site:
+    return run(params, site, key)
 
 
 def batch_axis(site: Site) -> int | None:

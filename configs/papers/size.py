@@ -5,13 +5,13 @@
 
 Decoders of 0.05 to 3.2 million parameters without embeddings. Depth and width grow together, heads have 8 channels at every
 size, and each model is trained on 20 bytes a parameter (Hoffmann et al. 2022, arXiv 2203.15556) in windows of 256 bytes.
-"0.2M deep" and "0.8M deep" have twice the depth of "0.2M" and "0.8M": `none` learns to count with its depth. Rates are tuned up
-to 0.2M; above, and in the deep decoders, every row takes the rate that all of them have there.
+"0.2M deep" and "0.8M deep" have twice the depth of "0.2M" and "0.8M": `none` learns to count with its depth. Rates are tuned
+up to 0.2M; above, and in the deep decoders, every row takes the rate that all of them have there.
 
 Cost: a step of 4,096 bytes takes 0.13, 0.16, 0.29, 0.43 and 0.5 to 0.76 s of a CPU core at 0.05M to 0.8M: some 20, 40 and 150
-minutes for the four rows of the tuned sizes, 14 minutes for a seed and row of 0.4M, 35 to 50 for one of 0.8M. One of 3.2M took
-11 minutes of an H100, on which all four rows were trained at once. The argument names the sizes of a run; all may share a
-workdir, and resume.
+minutes for the four rows of the tuned sizes, 14 minutes for a seed and row of 0.4M, 35 to 50 for one of 0.8M. One of 3.2M
+took 11 minutes of an H100, on which all four rows were trained at once. The argument names the sizes of a run; all may
+share a workdir, and resume. The page then has the sizes of the last run; python -m experiments.report DIR shows all.
 """
 
 from ml_collections import ConfigDict, FieldReference, config_dict

@@ -370,8 +370,9 @@ class Engine:
         return bool(left)
 
     def shown(self) -> Records:
-        """Returns the records of the finished rows, with the scores of all tuning points."""
-        own = [each for each in self._records if self._named.get((each.study, each.row)) == each.config_hash]
+        """Returns the records of the rows, with the scores of all tuning points; the newest ones of a row that diverged."""
+        rows = {(row.study, row.label): self._named.get((row.study, row.label)) for row in self.rows}
+        own = [each for each in self._records if rows.get((each.study, each.row), "") in (None, each.config_hash)]
         return Records(with_scores(last_written(own), read_records(self.workdir / TUNING)))
 
     def _tune(self, row: Row, progress: Progress, should_stop) -> Row:

@@ -25,7 +25,10 @@ from posjax.spec import nearest
 Tokens = Array | jax.ShapeDtypeStruct
 PLATFORMS = ["cpu", "gpu", "tpu"]
 _HOPPER = "9.0"
-_SHORT = 1024 * 1024  # logits a head: up to as many the kernel has not been compared with dense attention
+_SHORT, _SEEN_WIDTH = (
+    1024 * 1024,
+    64,
+)  # logits a head up to which the kernel was not timed, and the head dim of its checks
 
 
 class Asked(NamedTuple):
@@ -126,12 +129,17 @@ def _pallas_refuses(asked: Asked) -> str | None:
 
 
 def _pallas_leads(asked: Asked) -> bool:
-    """Whether the kernel was measured at such a request, and was the fastest: long inputs on one H100 under rotary encodings,
-    ALiBi and T5 (results/accelerator). XLA does not share a kernel's work among devices."""
-    known = {"alibi", "t5"}
-    seen = all(member.spec_name in known or not member.hooks & _IN_KERNEL for member in members(asked.encoding))
-    logits = asked.operands.q.shape[0] * asked.operands.k.shape[0]
-    return seen and Needs.HEAD_DIM not in asked.encoding.needs and logits > _SHORT and jax.device_count() == 1
+    """Whether the kernel is preferred: for long inputs and heads of 64 channels, under rotary encodings and ALiBi, as it was
+    seen right and fastest on an H100 (results/accelerator); on one device, since XLA does not share a kernel's work."""
+    q, k, v = asked.operands.q, asked.operands.k, asked.operands.v
+    seen = all(_was_seen(member) for member in members(asked.encoding)) and Needs.HEAD_DIM not in asked.encoding.needs
+    long = q.shape[0] * k.shape[0] > _SHORT and q.shape[2] == v.shape[2] == _SEEN_WIDTH
+    return seen and long and jax.device_count() == 1
+
+
+def _was_seen(member: Encoding) -> bool:
+    is_alibi = member.spec_name == "alibi" and getattr(member, "direction", "split") != "split"
+    return is_alibi or not member.hooks & _IN_KERNEL
 
 
 _IN_KERNEL, _MASKS, _MASKS_AND_SINKS = (frozenset(hooks) for hooks in ({"bias", "mask"}, {"mask"}, {"mask", "sink"}))

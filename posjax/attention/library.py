@@ -56,7 +56,7 @@ def splash_refusal(encoding: Encoding, x: Operands) -> str | None:
 def cudnn(encoding: Encoding, x: Operands, *, scale: float, implementation: str = "cudnn") -> Float[jax.Array, "T H E"]:
     """Computes `dense` by cuDNN, for any request that `cudnn_refusal` allows.
 
-    To an odd number of tokens it adds one behind them, which causality hides: jax has no gradients without.
+    To an odd number of tokens it adds one behind them, which causality hides: jax has no gradients for odd numbers.
 
     Args:
       implementation: of `jax.nn.dot_product_attention`; "xla" computes the same anywhere, for tests.

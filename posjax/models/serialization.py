@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+import jax
+import numpy as np
 from flax.serialization import from_state_dict, register_serialization_state, to_state_dict
 
 from posjax.encodings.bias_grid import OffsetTable
@@ -22,7 +24,13 @@ def _state_of(params: Any) -> dict[str, Any]:
 
 def _restored(params: Any, state: dict[str, Any]) -> Any:
     found = {name: from_state_dict(value, state[name], name=name) for name, value in _learned(params).items()}
-    return dataclasses.replace(params, **found)
+    restored = dataclasses.replace(params, **found)
+    shapes = [[np.shape(leaf) for leaf in jax.tree.leaves(each)] for each in (params, restored)]
+    if shapes[0] != shapes[1]:
+        raise ValueError(
+            f"a {type(params).__name__} of the shapes {shapes[1]} was written, not {shapes[0]}: resize it first"
+        )
+    return restored
 
 
 for _kind in (Table, OffsetTable, LogCpb, Frequencies):

@@ -12,6 +12,7 @@ seal          hash of all the above
 """
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -25,7 +26,6 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from posjax.data.containers import digest_of
-from posjax.encoding import Encoding
 from posjax.environment import describe
 from posjax.files import replace_file
 from posjax.jsonl import config_hash, strict
@@ -50,20 +50,25 @@ def counting_fields(config: ConfigDict) -> dict[str, Any]:
     """
     fields = flat_fields(config.to_dict())
     counting = {name: value for name, value in fields.items() if not name.startswith(_NO_EFFECT)}
-    files = sorted(_files_of(parse_layers(fields.get("model.encoding") or "none")))
-    return counting | ({"code": digest_of(*(np.fromfile(file, np.uint8) for file in files))} if files else {})
+    files = _files_of(parse_layers(fields.get("model.encoding") or "none"))
+    return counting | ({"code": "-".join(sorted(map(_digest_as_imported, files)))} if files else {})
 
 
 def _files_of(part: Any) -> set[str]:
-    """Returns the files outside posjax that define an encoding and what it is composed of."""
+    """Returns the files outside posjax that define the classes of an encoding and of what it is composed of."""
     if isinstance(part, tuple):
         return set().union(*map(_files_of, part))
-    if not isinstance(part, Encoding):
+    if not dataclasses.is_dataclass(part):
         return set()
-    module = sys.modules.get(type(part).__module__)
-    within = _files_of(tuple(getattr(part, field.name) for field in dataclasses.fields(part)))
-    file = None if module is None or module.__name__.startswith("posjax.") else getattr(module, "__file__", None)
-    return within | ({file} if file else set())
+    modules = (sys.modules.get(each.__module__) for each in type(part).__mro__)
+    files = {getattr(module, "__file__", None) for module in modules if not module.__name__.startswith("posjax.")}
+    return _files_of(tuple(getattr(part, field.name) for field in dataclasses.fields(part))) | {*filter(None, files)}
+
+
+@functools.cache
+def _digest_as_imported(file: str) -> str:
+    """Read once: a file that is edited while a study runs is not the code that runs."""
+    return digest_of(np.fromfile(file, np.uint8))
 
 
 def identity(config: ConfigDict) -> dict[str, Any]:
@@ -127,6 +132,7 @@ def refuse_other_run(workdir: str | os.PathLike, about: Mapping[str, Any]) -> No
     """
     before, now = ({**run, **run["fields"]} for run in (read_run(workdir), about))
     names = sorted((before["fields"].keys() | now["fields"].keys()) | {"data_digest", "initial", "seeds"})
+    now["code"] = now.get("code") if "code" in before else None  # an older version kept none
     if differ := [name for name in names if before.get(name) != now.get(name)]:
         was = ", ".join(f"{name} was {before.get(name)}" for name in differ)
         are = ", ".join(f"{f'{name} ' * (len(differ) > 1)}is {now.get(name)}" for name in differ)

@@ -46,8 +46,8 @@ def attention(spec: str, implementation: str, split: str) -> float:
     return difference(found, run(params, x, *qkv, "dense"))
 
 
-def decoder(spec: str) -> float:
-    """Of logits, gradients and generated tokens."""
+def decoder(spec: str, steps: int = 3) -> float:
+    """Of logits, gradients and generated tokens, if any."""
     model = Decoder(11, encoding=spec, length=LENGTH + 3, block=BlockConfig(width=32, num_heads=4), depth=2)
     tokens = jnp.arange(BATCH * LENGTH).reshape(BATCH, LENGTH) % 11
     variables = model.init(jax.random.key(0), tokens, SITE)
@@ -58,12 +58,16 @@ def decoder(spec: str) -> float:
 
     run = jax.jit(jax.value_and_grad(loss, has_aux=True))
     site = jax.tree.map(lambda leaf: np.stack([leaf] * BATCH), SITE)
-    expected = run(variables, tokens, site), generate(model, variables, tokens, SITE, steps=3)
+
+    def added():
+        return generate(model, variables, tokens, SITE, steps=steps) if steps else ()
+
+    expected = run(variables, tokens, site), added()
     variables, tokens = put(variables), put(tokens, "data")
     with jax.set_mesh(MESH):
-        added = generate(model, variables, tokens, SITE, steps=3)
+        found = added()
         each = (site, jax.tree.map(lambda leaf: put(leaf, "data"), site))  # whole, and split as the tokens are
-        return max(difference((run(variables, tokens, site), added), expected) for site in each)
+        return max(difference((run(variables, tokens, site), found), expected) for site in each)
 
 
 def steps_of_a_cache(spec: str) -> float:

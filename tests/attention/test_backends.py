@@ -243,20 +243,22 @@ def test_cudnn_refuses_the_shapes_that_jax_refuses(capability, simulated_gpu):
     [
         ("rope()", 64, jnp.float32, "cpu", None, True, "dense"),
         ("rope()", 65, jnp.float32, "cpu", None, True, "blockwise"),
-        ("rope()", 1024, jnp.float32, "gpu", "9.0", True, "dense"),
-        ("rope()", 1025, jnp.float32, "gpu", "9.0", True, "blockwise"),
+        ("rope()", 2048, jnp.float32, "gpu", "9.0", True, "dense"),
+        ("rope()", 2049, jnp.float32, "gpu", "9.0", True, "blockwise"),
         ("rope()", 2048, jnp.bfloat16, "gpu", "9.0", False, "cudnn"),
-        ("rope()", 2048, jnp.bfloat16, "gpu", "7.5", False, "blockwise"),
-        ("pope()", 2048, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
+        ("rope()", 4096, jnp.bfloat16, "gpu", "7.5", False, "blockwise"),
+        ("pope()", 4096, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
         ("rope()", 2048, jnp.bfloat16, "gpu", "9.0", True, "pallas"),
-        ("rope() + t5()", 2048, jnp.bfloat16, "gpu", "9.0", True, "pallas"),
+        ("rope() + alibi()", 2048, jnp.bfloat16, "gpu", "9.0", True, "pallas"),
+        ("t5()", 4096, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
+        ("alibi(direction='split')", 4096, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
         ("alibi()", 1024, jnp.bfloat16, "gpu", "9.0", False, "dense"),
-        ("rope() + alibi() + window(100)", 2048, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
-        ("kerple()", 2048, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
-        ("rope() + t5()", 2048, jnp.bfloat16, "gpu", "8.0", True, "blockwise"),
-        ("rope() + t5()", 2048, jnp.float32, "gpu", "9.0", True, "blockwise"),
-        ("cope()", 2048, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
-        ("stick_breaking()", 2048, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
+        ("rope() + alibi() + window(100)", 4096, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
+        ("kerple()", 4096, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
+        ("rope() + t5()", 4096, jnp.bfloat16, "gpu", "8.0", True, "blockwise"),
+        ("rope() + t5()", 4096, jnp.float32, "gpu", "9.0", True, "blockwise"),
+        ("cope()", 4096, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
+        ("stick_breaking()", 4096, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
         ("rope()", 2048, jnp.float32, "tpu", None, True, "splash"),
         ("rope() + learned_sink()", 2048, jnp.float32, "tpu", None, True, "splash"),
         ("alibi()", 2048, jnp.float32, "tpu", None, True, "blockwise"),
@@ -274,7 +276,7 @@ def test_auto(spec, length, dtype, platform, capability, traced, implementation)
 def test_auto_takes_the_kernel_on_one_device(monkeypatch):
     """XLA does not share a kernel's work among devices."""
     site, where = pj.sites(2048), dict(causal=True, platform="gpu", capability="9.0")
-    for count, implementation in ((1, "pallas"), (2, "blockwise")):
+    for count, implementation in ((1, "pallas"), (2, "dense")):
         monkeypatch.setattr(jax, "device_count", lambda count=count: count)
         assert choose(pj.parse("alibi()"), *tokens(2048), site, site, **where).implementation == implementation
 

@@ -67,9 +67,15 @@ def test_devices_compute_what_one_does():
         ["steps_of_a_cache", "t5"],
         ["vit", "rope"],
         ["decoder", "learned + t5"],
+        ["decoder", "randomized(512) >> alibi", 0],
     )
 
 
 @pytest.mark.thorough
 def test_decoders_generate_what_they_do_on_one_device():
-    assert_small(["decoder", "rope + fox"], ["decoder", "t5 + window(70)"], ["steps_of_a_cache", "fire + window(5)"])
+    assert_small(
+        ["decoder", "rope + fox"],
+        ["decoder", "t5 + window(70)"],
+        ["decoder", "unpad() >> rope", 0],
+        ["steps_of_a_cache", "fire + window(5)"],
+    )

@@ -2,10 +2,20 @@
 
 import jax
 import numpy as np
+import pytest
 from cases import FIRST, world
 from flax.serialization import from_bytes, to_bytes
 
-import posjax.models  # noqa: F401
+import posjax as pj
+import posjax.models
+
+
+def test_a_table_of_another_length_is_refused():
+    of = lambda length: pj.parse("learned").init(jax.random.key(0), pj.Dims(8, 2, 4, length=length))  # noqa: E731
+    with pytest.raises(
+        ValueError, match=r"a Table of the shapes \[\(16, 8\)\] was written, not \[\(32, 8\)\]: resize it"
+    ):
+        from_bytes(of(32), to_bytes(of(16)))
 
 
 def test_flax_writes_and_reads_the_parameters_of_every_encoding():
