@@ -20,7 +20,7 @@ from posjax.describe import properties
 from posjax.describe.runs import Runs
 from posjax.describe.worlds import default_dims, make_world
 from posjax.mask import Mask, Span
-from posjax.training.identity import _digest_as_imported, counting_fields
+from posjax.training.identity import counting_fields, digest_as_imported
 from posjax.user_code import import_user_code
 
 REPO = pathlib.Path(__file__).parents[1]
@@ -169,7 +169,7 @@ def test_other_code_makes_another_run(tmp_path):
         before = row_hash(config)
         path.write_text(path.read_text() + "# changed\n")
         assert row_hash(config) == before, "this process runs what it imported"
-        _digest_as_imported.cache_clear()
+        digest_as_imported.cache_clear()
         assert row_hash(config) != before
     assert "code" not in counting_fields(ConfigDict({"model": {"encoding": "rope"}}))
 

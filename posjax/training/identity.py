@@ -51,7 +51,7 @@ def counting_fields(config: ConfigDict) -> dict[str, Any]:
     fields = flat_fields(config.to_dict())
     counting = {name: value for name, value in fields.items() if not name.startswith(_NO_EFFECT)}
     files = _files_of(parse_layers(fields.get("model.encoding") or "none"))
-    return counting | ({"code": "-".join(sorted(map(_digest_as_imported, files)))} if files else {})
+    return counting | ({"code": "-".join(sorted(map(digest_as_imported, files)))} if files else {})
 
 
 def _files_of(part: Any) -> set[str]:
@@ -66,7 +66,7 @@ def _files_of(part: Any) -> set[str]:
 
 
 @functools.cache
-def _digest_as_imported(file: str) -> str:
+def digest_as_imported(file: str) -> str:
     """Read once: a file that is edited while a study runs is not the code that runs."""
     return digest_of(np.fromfile(file, np.uint8))
 
