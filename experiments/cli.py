@@ -31,6 +31,8 @@ from experiments import tune_allocator
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
+    from experiments.records import Records
+
 # Errors that a user can mend (CheckpointError is a ValueError); all others keep their tracebacks.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 EXIT_MISTAKE = 2
@@ -256,8 +258,8 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return overrides, others
 
 
-def run_study(study: Any, workdir: pathlib.Path, command: str, part: tuple[int, int] | None = None) -> None:
-    """Runs a `Study`, or one part of it; its report names this command line, without the workdir.
+def run_study(study: Any, workdir: pathlib.Path, command: str, part: tuple[int, int] | None = None) -> "Records":
+    """Runs a `Study`, or one part of it, and returns its records; its report names this command line, without the workdir.
 
     Raises:
       StoppedRun: the user stopped the run.
@@ -266,7 +268,7 @@ def run_study(study: Any, workdir: pathlib.Path, command: str, part: tuple[int, 
     from posjax.training.loop import Stopped
 
     try:
-        run(study, workdir, command=command_line(command), part=part)
+        return run(study, workdir, command=command_line(command), part=part)
     except Stopped as stopped:
         raise StoppedRun(stopped) from None
 

@@ -39,7 +39,6 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _enter(args: argparse.Namespace) -> int:
-    from experiments.records import read_study
     from experiments.studies.engine import plan
     from posjax.cli import check_all, encodings_of
 
@@ -51,8 +50,8 @@ def _enter(args: argparse.Namespace) -> int:
         return failed
     workdir = pathlib.Path(args.workdir or cli.RUNS / "enter" / folder_of(encoding, [args.spec, *args.imports]))
     with cli.alone_in(workdir, "enter"):
-        cli.run_study(study, workdir, "enter")
-        page, found = workdir / "README.md", comparison(read_study(workdir), encoding)
+        records = cli.run_study(study, workdir, "enter")
+        page, found = workdir / "README.md", comparison(records, encoding)
         page.write_text(f"{page.read_text().rstrip()}\n\n## {encoding} beside RoPE and ALiBi\n\n{found}\n")
     print(f"\n{found}\n\nThe page to attach: {page}")
     return 0

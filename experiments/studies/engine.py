@@ -132,10 +132,11 @@ def run(
     *,
     command: str,
     part: tuple[int, int] | None = None,
-) -> None:
+) -> Records:
     """Trains and measures the rows without records, writes records and the page with its figures, and prints the tables.
 
-    The page shows the rows as this study has them: records of an earlier config stay in the file alone.
+    Returns the records of the page, which shows the rows as this study has them: those of an earlier config stay in the file
+    alone.
 
     Args:
       command: the command line that the page shows.
@@ -170,14 +171,14 @@ def run(
         print(
             f"part {part[0]} of {part[1]}: {len(engine.rows)} rows; the same command without --rows shows all of them"
         )
-    else:
+    elif engine.shown():
         from experiments.report.page import print_page, write_study_page  # figures are slow to import
 
-        if records := engine.shown():
-            print_page(write_study_page(study.config, records, workdir, command))
-            print(workdir / RESULTS)
+        print_page(write_study_page(study.config, engine.shown(), workdir, command))
+        print(workdir / RESULTS)
     if diverged:
         raise FloatingPointError("; ".join(diverged.values()))
+    return engine.shown()
 
 
 class Engine:
