@@ -268,7 +268,14 @@ def mistakes(data_dir, training, ablation, whole_run, tmp_path_factory):
         ("unprepared", ["'fashion_mnist' is not prepared", "python -m experiments.prepare --name=fashion_mnist"]),
         ("data", ["unknown data set 'digist'; did you mean 'digits'?"]),
         ("damaged", ["no usable checkpoint in", "step 100: ", "step 90: ", "Put back a copy"]),
-        ("other", ["seed was 0 in ", "run.json, but is 1 in this run; use the config that", "or another workdir"]),
+        (
+            "other",
+            [
+                "seed was 0, seeds was [0] in ",
+                "but seed is 1, seeds is [1] in this run; use the config",
+                "or another workdir",
+            ],
+        ),
         ("seeds", ["seeds must be given and differ, got (0, 1, 0)"]),
     ],
 )
