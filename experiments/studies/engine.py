@@ -7,6 +7,7 @@ finished rows are not run again, and the training under way resumes from its che
 import contextlib
 import dataclasses
 import inspect
+import itertools
 import json
 import pathlib
 import time
@@ -371,10 +372,11 @@ class Engine:
         return bool(left)
 
     def shown(self) -> Records:
-        """Returns the records of the rows, with the scores of all tuning points; the newest ones of a row that diverged."""
+        """Returns the records of the rows, with the scores of their tuning points; the newest ones of a row that diverged."""
         rows = {(row.study, row.label): self._named.get((row.study, row.label)) for row in self.rows}
         own = [each for each in self._records if rows.get((each.study, each.row), "") in (None, each.config_hash)]
-        return Records(with_scores(last_written(own), read_records(self.workdir / TUNING)))
+        tuned = {(row.study, row.base): self._tuners[row.study].found(row) for row in self.rows if self._is_tuned(row)}
+        return Records(with_scores(last_written(own), itertools.chain(*tuned.values())))
 
     def _tune(self, row: Row, progress: Progress, should_stop) -> Row:
         """The row at the best point of its base, whose points are trained now if they have not been."""

@@ -144,6 +144,10 @@ class Tuner:
         about = {"metric": next(iter(first.metrics)), "on": first.on, "seeds": list(self.seeds)}
         return {"chosen": best, "scores": {text: finite(mean) for text, mean in scores}, **about}
 
+    def found(self, row: Row) -> list[Record]:
+        """Returns the records of all points of a row."""
+        return [each for point in self.points() for each in self._of_point(row, point)]
+
     def _means(self, row: Row) -> list[float]:
         """The mean score of each point over the tuning seeds; nan where one is not finite or missing."""
         scores = ([next(iter(each.metrics.values())) for each in self._of_point(row, p)] for p in self.points())

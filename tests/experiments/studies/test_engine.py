@@ -106,6 +106,16 @@ def test_the_page_shows_the_rows_of_its_config(tmp_path):
     assert "| rope |" not in pages[1]
 
 
+def test_the_page_shows_the_rates_of_its_config(tmp_path, monkeypatch):
+    """The longer training has another best rate."""
+    made, longer, found = config(tune={}, rope="rope"), config(tune={}, rope="rope"), []
+    longer.studies.text.steps = 5
+    for each, best in ((made, 1e-2), (longer, 3e-3), (made, 1e-2)):
+        monkeypatch.setitem(BEST, "rope", best)
+        found.append([record.tuned["scores"] for record in run(plan(each), tmp_path, command="x")])
+    assert found[0] == found[2] != found[1]
+
+
 def test_another_study_leaves_a_folder_as_it_was(tmp_path):
     study(tmp_path)
     before, other = (tmp_path / "config.json").read_text(), config()
