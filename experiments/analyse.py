@@ -71,7 +71,6 @@ def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Pa
     from experiments.studies.environment import recorded
     from posjax import data
     from posjax.models import Decoder
-    from posjax.models.kinds import refuse_length
 
     checkpoint, began = pathlib.Path(args.checkpoint), time.perf_counter()
     name, split = args.data or ("text" if args.files else None), args.split or "test"
@@ -84,7 +83,7 @@ def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Pa
         raise ValueError(f"--rows is for decoders, and {checkpoint} holds an encoder: leave it out")
     documents = data.load_documents(name, split, data_dir=args.data_dir, files=args.files, tokenizer=model.tokenizer)
     length = args.length if isinstance(model.model, Decoder) else min(args.length, (model.model.length or 512) // 2)
-    refuse_length(model.model, model.params, length, f"--length={length:,}")
+    cli.refuse_length(model.model, model.params, length, f"--length={length:,}")
     texts = subject.draw_texts(documents, args.num_texts, length)
     machine, parameters = recorded(), optax.tree.size(model.params)
     about = About(model.name, model.encoding, model.hash, parameters, name, texts.digest, "token", "text", texts.titles)

@@ -258,6 +258,24 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return overrides, others
 
 
+def refuse_length(model: Any, params: Any, length: int, flag: str) -> None:
+    """Refuses more tokens than the tables of a model of text hold; the model is traced, and computes nothing.
+
+    Raises:
+      ValueError: begins with the flag that asks for so many.
+    """
+    import jax
+    import jax.numpy as jnp
+
+    from posjax.encoding import sites
+
+    try:
+        tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
+        jax.eval_shape(lambda params, tokens: model.apply({"params": params}, tokens, sites(length)), params, tokens)
+    except ValueError as error:
+        raise ValueError(f"{flag}: {error}") from error
+
+
 def run_study(study: Any, workdir: pathlib.Path, command: str, part: tuple[int, int] | None = None) -> "Records":
     """Runs a `Study`, or one part of it, and returns its records; its report names this command line, without the workdir.
 

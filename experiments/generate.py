@@ -44,7 +44,6 @@ def _generate(args: argparse.Namespace) -> None:
     from posjax import data
     from posjax.encoding import sites
     from posjax.models import Decoder, generate
-    from posjax.models.kinds import refuse_length
     from posjax.models.replacing import with_encoding
     from posjax.spec import layers_text, parse_layers
     from posjax.training.initial import Start, of_own
@@ -68,7 +67,7 @@ def _generate(args: argparse.Namespace) -> None:
     tokens = np.append(np.int32(bos), tokens)
     if not len(tokens):
         raise ValueError("the prompt has no tokens: give some text to continue")
-    refuse_length(
+    cli.refuse_length(
         model, params, len(tokens) + args.steps - 1, f"a prompt of {len(tokens):,} and --steps={args.steps:,}"
     )
     sampling = dict(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p, key=jax.random.key(args.seed))

@@ -168,18 +168,19 @@ def run(
                 raise Stopped(stopped.step, f" in {row.study!r}, row {row.label!r}") from None
             except FloatingPointError as error:  # the other rows are worth having all the same
                 diverged[row.study, row.base] = f"{row.study}, row {row.label!r}: {error}"
+    records = engine.shown()
     if part is not None:
         print(
             f"part {part[0]} of {part[1]}: {len(engine.rows)} rows; the same command without --rows shows all of them"
         )
-    elif engine.shown():
+    elif records:
         from experiments.report.page import print_page, write_study_page  # figures are slow to import
 
-        print_page(write_study_page(study.config, engine.shown(), workdir, command))
+        print_page(write_study_page(study.config, records, workdir, command))
         print(workdir / RESULTS)
     if diverged:
         raise FloatingPointError("; ".join(diverged.values()))
-    return engine.shown()
+    return records
 
 
 class Engine:

@@ -25,10 +25,8 @@ from posjax.spec import nearest
 Tokens = Array | jax.ShapeDtypeStruct
 PLATFORMS = ["cpu", "gpu", "tpu"]
 _HOPPER = "9.0"
-_SHORT, _SEEN_WIDTH = (
-    1024 * 1024,
-    64,
-)  # logits a head up to which the kernel was not timed, and the head dim of its checks
+_SHORT = 1024 * 1024  # logits a head, up to which the kernel for GPUs was not timed
+_SEEN_WIDTH = 64  # the head dim of its checks
 
 
 class Asked(NamedTuple):

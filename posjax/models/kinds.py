@@ -4,10 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
-import jax
-import jax.numpy as jnp
 
-from posjax.encoding import sites
 from posjax.models.decoder import Decoder
 from posjax.models.encoder import Encoder
 from posjax.models.resnet import ResNet
@@ -38,16 +35,3 @@ def make_model(fields: Mapping[str, Any], reads: str, **given: Any) -> nn.Module
     if kind not in known:
         raise ValueError(f"no model of {reads} is named {kind!r}; {nearest(kind, known)}")
     return KINDS[kind].from_config(fields, **given)
-
-
-def refuse_length(model: nn.Module, params: Any, length: int, flag: str) -> None:
-    """Refuses more tokens than the tables of a model of text hold; the model is traced, and computes nothing.
-
-    Raises:
-      ValueError: begins with the flag that asks for so many.
-    """
-    try:
-        tokens = jax.ShapeDtypeStruct((1, length), jnp.int32)
-        jax.eval_shape(lambda params, tokens: model.apply({"params": params}, tokens, sites(length)), params, tokens)
-    except ValueError as error:
-        raise ValueError(f"{flag}: {error}") from error

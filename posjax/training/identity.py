@@ -60,14 +60,14 @@ def _files_of(part: Any) -> set[str]:
         return set().union(*map(_files_of, part))
     if not dataclasses.is_dataclass(part):
         return set()
-    modules = (sys.modules.get(each.__module__) for each in type(part).__mro__)
+    modules = filter(None, (sys.modules.get(each.__module__) for each in type(part).__mro__))
     files = {getattr(module, "__file__", None) for module in modules if not module.__name__.startswith("posjax.")}
     return _files_of(tuple(getattr(part, field.name) for field in dataclasses.fields(part))) | {*filter(None, files)}
 
 
 @functools.cache
 def digest_as_imported(file: str) -> str:
-    """Read once: a file that is edited while a study runs is not the code that runs."""
+    """Returns the digest of a file, read once a process: what is edited while a study runs is not the code that runs."""
     return digest_of(np.fromfile(file, np.uint8))
 
 
