@@ -160,7 +160,7 @@ def test_it_trains(tmp_path):
 
 @pytest.mark.usefixtures("own_registry")
 def test_other_code_makes_another_run(tmp_path):
-    """Of a file that an encoding, or a part of it, comes from; one of posjax's encodings has no code to tell."""
+    """A run has the digest of the file that defines its encoding, or a part of it, but of none of posjax's files."""
     path = tmp_path / "kept.py"
     path.write_text(SOURCE.replace("steep", "kept"))
     import_user_code([str(path)])

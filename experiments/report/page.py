@@ -301,7 +301,7 @@ def hours_of(records: Iterable[Record], points: Iterable[Record] = ()) -> collec
 
 
 def hours_text(hours: Mapping[str, float], digits: int = 1) -> str:
-    """As "19.6 core-hours" or "19.6 core-hours and 0.8 hours of NVIDIA H100 80GB HBM3"."""
+    """Returns "19.6 core-hours", or "19.6 core-hours and 0.8 hours of NVIDIA H100 80GB HBM3"."""
     of_device = [f"{each:.1f} hours of {device}" for device, each in sorted(hours.items()) if device != "cpu"]
     of_cores = [f"{hours.get('cpu', 0.0):.{digits}f} core-hours"] if "cpu" in hours or not of_device else []
     return " and ".join(of_cores + of_device)

@@ -136,8 +136,7 @@ def run(
 ) -> Records:
     """Trains and measures the rows without records, writes records and the page with its figures, and prints the tables.
 
-    Returns the records of the page, which shows the rows as this study has them: those of an earlier config stay in the file
-    alone.
+    Returns the records of the page. It shows the rows of this config; records of an earlier one stay in the file.
 
     Args:
       command: the command line that the page shows.

@@ -116,7 +116,7 @@ def _run_dense(encoding: Encoding, x: Operands, **options):
 
 
 def _kernel() -> Any:
-    """The kernel for GPUs, imported when it is asked for; gpu/README.md says what was seen of it."""
+    """The kernel for GPUs, imported when it is asked for; gpu/README.md tells its state."""
     return importlib.import_module("posjax.attention.gpu.kernel")
 
 

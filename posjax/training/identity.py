@@ -55,7 +55,7 @@ def counting_fields(config: ConfigDict) -> dict[str, Any]:
 
 
 def _files_of(part: Any) -> set[str]:
-    """Returns the files outside posjax that define the classes of an encoding and of what it is composed of."""
+    """Returns the files outside posjax that define the classes of an encoding and of its parts."""
     if isinstance(part, tuple):
         return set().union(*map(_files_of, part))
     if not dataclasses.is_dataclass(part):
@@ -67,7 +67,7 @@ def _files_of(part: Any) -> set[str]:
 
 @functools.cache
 def digest_as_imported(file: str) -> str:
-    """Returns the digest of a file, read once a process: what is edited while a study runs is not the code that runs."""
+    """Returns the digest of a file, read once a process: a study runs the code that it imported, not a later edit."""
     return digest_of(np.fromfile(file, np.uint8))
 
 

@@ -27,7 +27,7 @@ def difference(one, other) -> float:
 
 
 def attention(spec: str, implementation: str, split: str) -> float:
-    """Of the output and all gradients of one layer, its batch and its heads or tokens split over devices."""
+    """Returns the difference in the output and all gradients of one layer; devices share its batch, and heads or tokens."""
     encoding = pj.parse(spec)
     params = encoding.init(jax.random.key(0), pj.Dims(HEADS * DIM, HEADS, DIM))
     x = jax.random.normal(jax.random.key(1), (BATCH, LENGTH, HEADS * DIM))
@@ -47,7 +47,7 @@ def attention(spec: str, implementation: str, split: str) -> float:
 
 
 def decoder(spec: str, steps: int = 3) -> float:
-    """Of logits, gradients and generated tokens, if any."""
+    """Returns the difference in logits, gradients and generated tokens, if any."""
     model = Decoder(11, encoding=spec, length=LENGTH + 3, block=BlockConfig(width=32, num_heads=4), depth=2)
     tokens = jnp.arange(BATCH * LENGTH).reshape(BATCH, LENGTH) % 11
     variables = model.init(jax.random.key(0), tokens, SITE)
@@ -71,7 +71,7 @@ def decoder(spec: str, steps: int = 3) -> float:
 
 
 def steps_of_a_cache(spec: str) -> float:
-    """Of the logits of a prompt, and of one more token."""
+    """Returns the difference in the logits of a prompt and of one more token."""
     model = Decoder(11, encoding=spec, block=BlockConfig(width=32, num_heads=4), depth=1)
     tokens, (site, ahead) = jnp.arange(2 * 9).reshape(2, 9) % 11, (pj.sites(8), pj.sites(1, 8))
     variables = model.init(jax.random.key(0), tokens[:, :8], site)
@@ -86,7 +86,7 @@ def steps_of_a_cache(spec: str) -> float:
 
 
 def vit(spec: str) -> float:
-    """Of logits and gradients."""
+    """Returns the difference in logits and gradients."""
     model = ViT(5, encoding=spec, patch_size=4, block=BlockConfig(width=32, num_heads=4), depth=2)
     images, site = jax.random.normal(jax.random.key(1), (BATCH, 36, 36, 3)), pj.grid(9, 9, 1)
     variables = model.init(jax.random.key(0), images, site)

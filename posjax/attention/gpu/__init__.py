@@ -1,1 +1,1 @@
-"""Attention in one kernel for Hopper GPUs; README.md says what was seen of it."""
+"""Attention in one kernel for Hopper GPUs; README.md tells its state."""

@@ -1,7 +1,7 @@
 """Attention for GPUs that computes bias and mask in the kernel, forward and backward, and holds no n x n array.
 
 The elementwise functions of biases (posjax/encodings/pairs.py) and masks (posjax/mask.py) are traced into the kernels of
-steps.py and sweep.py. Hopper only, half precision only; README.md says what is checked and what is not known.
+steps.py and sweep.py. Hopper only, half precision only; README.md tells its state.
 """
 
 import jax
