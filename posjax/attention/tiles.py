@@ -18,6 +18,7 @@ from posjax.mask import Bounds
 
 _GROUP = 64  # tiles of queries, or of keys, in a group at most
 _TILE = 256  # the logits of four heads then fit a CPU's second cache
+_TILE_ELSEWHERE = 1024  # a GPU waits for the host at every tile
 _ROWS = 64  # queries in a tile that must hold all keys
 _MULTIPLE = 16  # the size of several tiles is a multiple of this
 
@@ -42,7 +43,7 @@ class Plan(NamedTuple):
 
 def tile_sizes(encoding: Encoding, queries: int, keys: int, tile: int | None) -> tuple[int, int]:
     """The number of queries and of keys in a tile; `tile` is the largest allowed, by default what suits the encoding."""
-    tile = tile or encoding.mask().tile or _TILE
+    tile = tile or encoding.mask().tile or (_TILE if jax.default_backend() == "cpu" else _TILE_ELSEWHERE)
     if reads_rows(encoding):
         return min(tile, _ROWS, queries), keys
     return _even(queries, tile), _even(keys, tile)
