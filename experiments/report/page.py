@@ -34,7 +34,7 @@ from experiments.report.studies import study_of
 from experiments.report.table import StudyTable
 from experiments.report.units import Unit
 from posjax.describe.figures import save
-from posjax.describe.markdown import escape_markdown
+from posjax.describe.markdown import escape_markdown, grid
 from posjax.files import replace_file
 
 NAME = "README.md"
@@ -212,6 +212,8 @@ def _across(records: Records, config: ConfigDict) -> list[tuple[Drawn, str]]:
         found.append((along, ""))
         if "against" in config.axis and (leads := trends.trends(records, config.axis)):
             below = trends.trends_markdown(leads, records, config.axis)
+            if others := trends.trends(records, config.axis, others=True):
+                below += f"\n\n{folded('Every other pair of rows', grid(*trends.trends_table(others, config.axis)))}"
             found.append((trends.trends_figure(leads, records, config.axis), below))
     return found
 

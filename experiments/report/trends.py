@@ -43,20 +43,22 @@ class Trend(NamedTuple):
     slope: Verdict | None
 
 
-def trends(records: Records, axis: ConfigDict) -> dict[tuple[int, str], Trend]:
+def trends(records: Records, axis: ConfigDict, *, others: bool = False) -> dict[tuple[int, str], Trend]:
     """Returns the trend of each length and row; the leads are one family of tests, and the slopes another.
 
     Args:
       axis: values {study: size}, against (a row), at (lengths).
+      others: takes the pairs without `against`, as "alibi over rope", in place of the leads over it.
     """
     leads: dict[tuple[int, str], dict[float, Sequence[WeightedCell]]] = {}
     for study, size in _by_size(records, axis):
-        metric = headline_columns(study)[0].metric
-        for at in axis.at:
-            for row in study.rows:
-                pair = [term(study, name, metric, at, weight) for name, weight in ((axis.against, 1.0), (row, -1.0))]
-                if row != axis.against and all(is_whole(each.values) for each in pair):
-                    leads.setdefault((at, row), {})[size] = pair
+        metric, own = headline_columns(study)[0].metric, [row for row in study.rows if row != axis.against]
+        pairs = {f"{b} over {a}": (a, b) for a, b in itertools.combinations(own, 2)}
+        pairs = pairs if others else {row: (axis.against, row) for row in own}
+        for at, (name, (behind, ahead)) in itertools.product(axis.at, pairs.items()):
+            pair = [term(study, behind, metric, at), term(study, ahead, metric, at, -1.0)]
+            if all(is_whole(each.values) for each in pair):
+                leads.setdefault((at, name), {})[size] = pair
     slopes = {key: slope for key, each in leads.items() if (slope := slope_of(each)) is not None}
     judged = judge_family(slopes)
     verdicts = judge_family({(key, size): contrast(pair) for key, each in leads.items() for size, pair in each.items()})
@@ -155,10 +157,11 @@ def _verdict(trend: Trend, names: Mapping[float, str]) -> str:
 
 
 def _word(trend: Trend) -> str:
-    """Says whether a lead grows with size; a negative lead that falls is a lag that grows."""
+    """Says whether a lead grows with size; where it is negative at the largest size with seeds it is a lag."""
     if trend.slope is None or not trend.slope.separated:
         return "not settled"
-    last, slope = list(trend.leads.values())[-1].estimate.value, trend.slope.estimate.value
+    tested = [lead.estimate.value for lead in trend.leads.values() if not math.isnan(lead.p)]
+    last, slope = tested[-1], trend.slope.estimate.value
     return ("lead" if last > 0 else "lag") + (" grows" if (slope > 0) == (last > 0) else " shrinks")
 
 

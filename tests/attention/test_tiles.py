@@ -60,6 +60,14 @@ def planned(spec, site, causal=True, length=LENGTH, tile=None, heads=2, key_head
     return plan, padded(plan, Operands(params, None, None, q, k, k, site, site, order, order))
 
 
+def test_tiles_are_larger_where_the_host_is_asked_before_each(monkeypatch):
+    encoding = pj.parse("alibi")
+    assert tile_sizes(encoding, 4096, 4096, None) == (256, 256)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert tile_sizes(encoding, 4096, 4096, None) == (1024, 1024)
+    assert tile_sizes(pj.parse("window(64)"), 4096, 4096, None)[0] < 1024  # a mask knows its own
+
+
 def computed(plan, operands, by_diagonal=False):
     """The pairs of tiles of each group, and how many of them, the first ones, are computed: [G, P, 2] and [G]."""
     seen = seen_tiles(plan, operands)

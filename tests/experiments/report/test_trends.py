@@ -10,7 +10,7 @@ from study_records import record
 
 from experiments.records import Records
 from experiments.report.paper import along
-from experiments.report.trends import slope_of, trends, trends_figure, trends_markdown, worth
+from experiments.report.trends import slope_of, trends, trends_figure, trends_markdown, trends_table, worth
 
 SIZES = {"1k": 1e3, "10k": 1e4, "100k": 1e5}
 AXIS = ConfigDict({"title": "parameters", "against": "none", "at": (8, 64), "values": SIZES})
@@ -87,6 +87,28 @@ def test_a_verdict_that_changes_with_size_names_the_sizes(records):
     ]
     text = trends_markdown(trends(Records(turned), AXIS), Records(turned), AXIS)
     assert "| worse at 1k, better at 10k |" in text
+
+
+def test_other_pairs_are_a_family_of_their_own(records):
+    """`alibi` lags behind `rope` by less and less, and is ahead at the largest size, which has one seed."""
+    lag = {"1k": 0.05, "10k": 0.02, "100k": -0.01}
+    alibi = [
+        dataclasses.replace(
+            each,
+            row="alibi",
+            run=f"{each.study} alibi",
+            metrics={
+                name: {at: x + lag[each.study] for at, x in value.items()} for name, value in each.metrics.items()
+            },
+        )
+        for each in records
+        if each.row == "rope"
+    ]
+    found = trends(Records([*records, *alibi]), AXIS, others=True)
+    assert [*found] == [(8, "alibi over rope"), (64, "alibi over rope")]
+    assert found[8, "alibi over rope"].slope.estimate.value == pytest.approx(0.03)
+    _, lines = trends_table(found, AXIS)
+    assert lines[0][-2:] == ["lag shrinks", "worse at every size"]
 
 
 def test_the_factor_of_parameters_is_read_off_the_rows_own_line(records):
