@@ -1,11 +1,13 @@
 """Angles are exact to 1e-6 at positions up to 2^20, whatever the activations are rounded to."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import FIRST, forward, inner_jaxprs, world
 
 import posjax as pj
 from posjax.encodings.angles import angles, axial, geometric
@@ -143,3 +145,23 @@ def test_a_temperature_steps_at_its_multiples():
     found = jax.jit(lambda site: encoding.rotate((), q, site, q, site)[0])(jax.tree.map(jnp.asarray, site))
     steps = np.flatnonzero(np.diff(np.asarray(found)[:, 0, 0])) + 2  # the number of keys at which it grows
     np.testing.assert_array_equal(steps, [41, 82, 123, 164])
+
+
+# Products of q, of k or of logits with a table or with each other, beyond the three of every layer.
+_OF_CONTENT = {"dape": 1, "cope": 2, "deberta": 2, "inkling": 1, "shaw": 2, "tapa": -1, "transformer_xl": 2, "tupe": 2}
+_OF_CONTENT |= {"self_extend": 1, "rerope": 1, "shifted": 1, "dual_chunk": 2, "streaming": 1}
+
+
+@pytest.mark.slow
+def test_gpus_may_round_products_of_content_alone():
+    """By default they round float32 factors to 10 bits: an angle of 1,000 radians would be off by one. No CPU shows that."""
+    found, expected = {}, {}
+    for case in FIRST:
+        w = world(case)
+        traced = jax.make_jaxpr(lambda params, x, w=w: forward(w.encoding, params, x, w.site, w.weights))(w.params, w.x)
+        products = [
+            eqn for jaxpr, _ in inner_jaxprs(traced) for eqn in jaxpr.eqns if eqn.primitive.name == "dot_general"
+        ]
+        found[case] = sum(eqn.params["precision"] is None for eqn in products)
+        expected[case] = 3 + sum(_OF_CONTENT.get(name, 0) for name in re.findall(r"\w+", case.spec))
+    assert found == expected
