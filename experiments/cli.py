@@ -376,6 +376,7 @@ def alone_in(
     if together and _process_index() > 0:
         yield
         return
+    existed = workdir.exists()
     writable(workdir, "--workdir")
     for path in workdir.iterdir():
         if path.suffix in _WRITTEN and path.is_dir():
@@ -392,7 +393,13 @@ def alone_in(
                 os.pwrite(lock.fileno(), command.encode(), 0)  # parts that begin together write the same content
             except OSError as error:
                 raise UsageError(_unwritable("--workdir", workdir, error.strerror, "make room, or ")) from error
-        yield
+        try:
+            yield
+        finally:
+            if all(path.name == ".lock" for path in workdir.iterdir()):  # refused before anything was written
+                (workdir / ".lock").unlink()
+                if not existed:
+                    workdir.rmdir()
 
 
 @contextlib.contextmanager

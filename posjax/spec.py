@@ -142,8 +142,13 @@ def registered(name: str) -> type:
       ValueError: for an unknown name; the message names the nearest known one.
     """
     if name not in REGISTRY:
-        raise ValueError(f"no encoding is named {name!r}; {nearest(name, sorted(REGISTRY))}")
+        raise _unknown(name, [*REGISTRY])
     return REGISTRY[name]
+
+
+def _unknown(name: str, known: list[str]) -> ValueError:
+    own = "; import the module of an encoding of your own first (--import FILE)"
+    return ValueError(f"no encoding is named {name!r}; {nearest(name, sorted(known))}{own}")
 
 
 def parse(text: str | Encoding) -> Encoding:
@@ -215,7 +220,7 @@ def _layers(node: ast.expr) -> tuple[Encoding, ...]:
         if name in PATTERNS:
             return parse_layers(_make(name, PATTERNS[name], args, keywords).layers())
         if name not in REGISTRY:
-            raise ValueError(f"no encoding is named {name!r}; {nearest(name, sorted([*REGISTRY, *PATTERNS]))}")
+            raise _unknown(name, [*REGISTRY, *PATTERNS])
     return tuple(map(_whole, node.elts if _is_list(node) else [node]))
 
 

@@ -296,12 +296,21 @@ def test_two_commands_do_not_share_a_directory(tmp_path):
     (tmp_path / ".lock").touch()  # of a run from before locks said whose they are
     for _ in range(2):
         with cli.alone_in(tmp_path, "train"):
-            pass
+            (tmp_path / "run.json").touch()
     with (
         pytest.raises(cli.UsageError, match=r"holds what experiments\.train has written: give another --workdir"),
         cli.alone_in(tmp_path, "ablate"),
     ):
         pass
+
+
+def test_a_refused_command_leaves_nothing_behind(tmp_path):
+    """The folder is free for another command, and is gone if the first one made it."""
+    for workdir in (tmp_path / "new", tmp_path):
+        with pytest.raises(ValueError, match="refused"), cli.alone_in(workdir, "train"):
+            raise ValueError("refused")
+        assert workdir == tmp_path or not workdir.exists()
+        assert not [*tmp_path.iterdir()]
 
 
 def test_the_compilation_cache_is_filled(tmp_path):

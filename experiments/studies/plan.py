@@ -250,8 +250,13 @@ def with_rows(config: ConfigDict, encodings: Sequence[str] = (), seeds: str | No
       seeds: "0,1,2".
 
     Raises:
-      ValueError: seeds that are no whole numbers.
+      ValueError: seeds that are no whole numbers; an encoding given twice.
     """
+    labels: dict[str, str] = {}
+    for spec in encodings:
+        if (told := layers_text(parse_layers(spec))) in labels:
+            raise ValueError(f"--encodings: {labels[told]!r} and {spec!r} are the same encoding, leave one out")
+        labels[told] = spec
     made = copied(config)
     if not {"studies", "encodings", "rows", "seeds"} & {*made}:
         made = _of_one(made)

@@ -242,6 +242,11 @@ def test_seeds_of_the_command_line_are_whole_numbers():
         plan(single(), seeds="0,x")
 
 
+def test_an_encoding_is_not_compared_with_itself():
+    with pytest.raises(ValueError, match=r"'rope' and 'rope\(\)' are the same encoding, leave one out"):
+        plan(single(), encodings=("none", "rope", "rope()"))
+
+
 def test_a_training_without_a_field_that_it_reads_late_is_refused():
     whole = config("vit")
     training_of(whole, {}, "x")
