@@ -55,6 +55,7 @@ EXAMPLES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: str(path.relative_to(REPO)))
 def test_the_examples_of_docstrings_run(path):
     """All that the file has: doctest passes over a docstring that a decorator hides."""

@@ -30,6 +30,7 @@ def wave(tree):
     return jax.tree.map(lambda x: jnp.cos(jnp.arange(x.size, dtype=x.dtype)).reshape(x.shape), tree)
 
 
+@pytest.mark.slow
 @each_case(params_of_long(beside=SLOW))
 def test_forward_mode_in_tiles_is_dense(case):
     """Derivatives, and derivatives of gradients, along one direction, to parameters, tokens and projections."""
@@ -61,6 +62,7 @@ def attended(implementation):
     return loss
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", [jax.jacfwd, jax.hessian, jax.linearize], ids=lambda f: f.__name__)
 def test_transforms(transform):
     s = jnp.array([1.0, 0.5])

@@ -83,6 +83,7 @@ def case(mode, attention, length, **more):
     return {**given, "mode": mode, "attention": attention, "length": length, **more}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "attention"), [("forward", "dense"), ("training", "window"), ("decoding", "window")])
 def test_programs_hold_memory_and_run_where_it_fits(mode, attention):
     call = read_input(case(mode, attention, 32))

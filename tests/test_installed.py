@@ -118,6 +118,7 @@ def test_every_extra_has_a_command(tmp_path):
         assert re.search(r"\[\w+\]'$", install_command(module))
 
 
+@pytest.mark.slow
 def test_the_core_needs_no_extra():
     code = (
         f"{HIDE}\n"

@@ -32,6 +32,7 @@ def test_the_page_over_all_studies_is_current(rendered):
     assert (RESULTS / page.NAME).read_text() == rendered, MEND
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 def test_the_page_of_a_study_is_current(name, results, tmp_path):
     study = next(study for study in results.studies if study.name == name)

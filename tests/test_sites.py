@@ -71,6 +71,7 @@ def hosted(w: World, site, implementation="dense"):
     return run
 
 
+@pytest.mark.slow
 @each_case(params_of())
 def test_numpys_own_types_are_welcome(case):
     """int64 and float64, as NumPy makes them, give the same program as int32 and float32."""
@@ -101,6 +102,7 @@ def test_a_program_may_close_over_sites_of_a_batch(case):
     jax.jit(hosted(w, site, "blockwise")).lower(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_a_full_cache_says_so(batch):
     encoding = pj.parse("rope")

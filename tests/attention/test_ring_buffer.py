@@ -115,6 +115,7 @@ def continued(run, caches, x, *widths):
     return jnp.concatenate(outs, axis=1), caches
 
 
+@pytest.mark.slow
 @each_ring
 def test_a_padded_batch_decodes_as_each_row_would_alone(spec):
     run, x = Layer(spec), tokens()

@@ -73,6 +73,7 @@ def reads_with_content_sinks(encoding, x, weight, qkv, **options):
     return hosted.attend(*qkv, x=x, causal=True, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["token_sink", "token_sink + learned_sink", "interpolate(factor=2) >> token_sink"])
 def test_a_sink_of_each_query(encoding):
     """Outputs by hand for logits of 0; tiles with their gradients as dense."""
@@ -93,6 +94,7 @@ def test_a_sink_of_each_query(encoding):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_sink_of_each_query_in_a_cache_and_on_devices():
     x, weight = jax.random.normal(jax.random.key(3), (T, 8)), jax.random.normal(jax.random.key(4), (8, HEADS))
     encoding, weight = pj.parse("token_sink"), {"kernel": weight}

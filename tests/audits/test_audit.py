@@ -299,6 +299,7 @@ def rotate_neighbours(x):
     return np.stack([-x[..., 1::2], x[..., ::2]], axis=-1).reshape(x.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "words"), [
     ({"inv_freq": np.linspace(1, 0.1, 32)}, "the spec lists them one by one"),
     ({"rotate": along_both, "head_dim": 64, "num_axes": 2}, "no known encoding has these frequencies"),

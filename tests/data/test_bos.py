@@ -107,6 +107,7 @@ def test_tasks_begin_with_it_at_the_same_length(file, task):
         assert batches[0]["weight"].sum() == batches[1]["weight"].sum()
 
 
+@pytest.mark.slow
 def test_a_document_is_scored_as_one_pass_behind_it_scores_it(file, folder):
     documents = data.load_documents("mine", "train", files=str(folder), tokenizer=data.load_tokenizer(file))
     (text, *_), length, bos = documents.texts, 64, documents.tokenizer.bos

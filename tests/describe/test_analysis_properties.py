@@ -195,6 +195,7 @@ def test_positions_in_half_precision_say_the_mend(encoding, note):
     assert "float32" in row.note
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", pj.names())
 def test_hooks_of_every_encoding_return_their_shapes(name):
     encoding = pj.parse(MEMBERS[name].variants[0].spec)

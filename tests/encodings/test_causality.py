@@ -74,6 +74,7 @@ def check(encoding: pj.Encoding) -> np.ndarray:
     return found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", FAST)
 def test_views_hide_later_tokens(spec):
     check(pj.parse(spec))

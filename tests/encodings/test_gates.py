@@ -47,6 +47,7 @@ def test_goes_on_from_the_past(spec):
         assert not np.any(leaf[np.array([5, 9])]), "a class token or padding adds something"
 
 
+@pytest.mark.slow
 @each_gate
 def test_each_token_goes_on_from_all_others(spec):
     """A single new token, wherever it stands: what comes behind it and other documents are no past of its own."""
@@ -77,6 +78,7 @@ def test_only_the_order_of_positions_matters(spec):
     close(observe(params, x, apart).state, observe(params, x, site).state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["fox()", "carope(base=20, stddev=0.5)", "path(rank=3, stddev=0.5)"])
 def test_tokens_at_one_position_are_in_the_order_of_the_array(spec):
     """Causal attention hides the later one, in sums and products too, and a cache goes on behind it."""

@@ -97,6 +97,7 @@ def test_no_backend_reads_padding(implementation):
         jax.tree.map(np.testing.assert_array_equal, compute(*(filled(x, value) for x in (q, k, v))), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ["dense", "blockwise"])
 @pytest.mark.parametrize("spec", ["fox", "shaw", "t5", "cope"])
 def test_padding_may_hold_anything_between_layers(spec, implementation):

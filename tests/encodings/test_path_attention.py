@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax.test_util import check_grads
 
 import posjax as pj
@@ -10,6 +11,7 @@ import posjax as pj
 T, HEADS, DIM = 6, 2, 4
 
 
+@pytest.mark.slow
 def test_gradients_are_slopes():
     """Gradients of the logits with respect to the directions and strengths of the transforms."""
     encoding, site = pj.parse("path(stddev=0.5)"), pj.sites(T)

@@ -8,6 +8,7 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from cases import (
     HEAD_DIM,
     HEADS,
@@ -67,6 +68,7 @@ def test_parameters_draws_and_attention(case):
     same_types(lambda params, x, weights: forward(encoding, params, x, site, weights), *arguments)
 
 
+@pytest.mark.slow
 @each_case(params_of_long())
 def test_training_in_tiles_and_decoding(case):
     encoding, site, _, learned = settings(case, 70)

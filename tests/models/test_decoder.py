@@ -256,6 +256,7 @@ def learned():
     return model, init(model)
 
 
+@pytest.mark.slow
 def test_greedy_generation_takes_the_likeliest_token_of_full_passes(learned):
     model, variables = learned
     rows, site = tokens(4, seed=3), site_of("aaaa", "..aa", "aa..")

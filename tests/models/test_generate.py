@@ -136,6 +136,7 @@ TEXT_THEN_IMAGE, IMAGES = [5, (1, 4, 6)], {"Offset": Offset(), "Circle": Circle(
 IMAGES |= {"reset": Offset(spatial_reset=True), "stride": Offset(stride=2.0)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [TEXT_THEN_IMAGE, [2, (1, 6, 2), 1], [(1, 3, 3), 2], [1, (1, 1, 1)], [3]])
 @pytest.mark.parametrize("name", IMAGES)
 def test_text_goes_on_where_the_layout_has_its_next_text(name, parts):
@@ -167,6 +168,7 @@ def test_rows_of_a_batch_go_on_each_for_itself():
     assert sites_ahead(packed, 7, 1)[1].segment[:, 0].tolist() == [2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "layout", [pj.grid(3, 4), bilevel(np.arange(12, dtype=np.int32), (3,)), multimodal([(1, 3, 4)])]
 )

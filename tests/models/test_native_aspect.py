@@ -115,6 +115,7 @@ def check_as_if_alone(spec, pooling="cls", packed=True):
     np.testing.assert_allclose(logits, alone(spec, pooling), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 @every_spec
 def test_each_packed_image_is_as_if_alone(spec):
     check_as_if_alone(spec)

@@ -18,6 +18,7 @@ def test_a_table_of_another_length_is_refused():
         from_bytes(of(32), to_bytes(of(16)))
 
 
+@pytest.mark.slow
 def test_flax_writes_and_reads_the_parameters_of_every_encoding():
     for case in FIRST:
         params = jax.tree.map(lambda leaf: leaf + 1, world(case).params)

@@ -122,6 +122,7 @@ class Spy(pj.Encoding):
         return params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("injection", "expected"),
     [

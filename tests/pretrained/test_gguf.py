@@ -143,6 +143,7 @@ def logits(model, params):
     return np.asarray(jax.jit(model.apply)(params, tokens, pj.sites(12)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", FILES)
 def test_a_file_is_the_folder_that_it_was_made_of(case, tmp_path):
     folder = written(case, tmp_path / "folder", **FILES[case])

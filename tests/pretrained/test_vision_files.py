@@ -94,6 +94,7 @@ def test_types_and_signs_of_zero_come_back(tmp_path):
     assert {"blocks.0.attn.qkv.bias"} == {name for name in held if name.endswith("qkv.bias")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["timm deit_distilled", "timm dinov2_giant", "timm map", "timm dinov3_gated"])
 def test_a_file_of_timms_is_saved_as_it_was(case, tmp_path):
     model, params = pretrained.load(written(case, "safetensors", tmp_path), **asked(case))

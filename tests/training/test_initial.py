@@ -66,6 +66,7 @@ def test_tables_are_resized_to_larger_images(run):
     assert np.isfinite(logits(task, seed_of(found, 0), image)).all()
 
 
+@pytest.mark.slow
 def test_a_run_started_so_goes_on_from_there_and_from_nowhere_else(run, tmp_path):
     workdir, data_dir = run
     config = small_vit(data_dir, steps=1, optimizer__learning_rate=1e-9, optimizer__warmup_steps=0)

@@ -32,7 +32,9 @@ def value_and_gradients(model, params, most, monkeypatch, **options):
     [{}, {"tied_embedding": False, "head_bias": True}, {"final_softcap": 2.0, "head_scale": 0.5}, {"dropout": 0.5}],
     ids=["tied", "head", "capped", "dropout"],
 )
-@pytest.mark.parametrize("positions", [1, 4, 9])
+@pytest.mark.parametrize(
+    "positions", [4, pytest.param(1, marks=pytest.mark.slow), pytest.param(9, marks=pytest.mark.slow)]
+)
 def test_chunks_give_the_losses_and_gradients_of_all_logits(fields, positions, monkeypatch):
     model, params = made(**fields)
     options = (

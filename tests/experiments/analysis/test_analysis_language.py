@@ -79,6 +79,7 @@ def test_shares_of_slow_and_fast_pairs():
     np.testing.assert_allclose(share_of_pairs(use, magnitude, -0.5), 0.4)
 
 
+@pytest.mark.slow
 def test_layers_seen_are_those_of_attention():
     found = look_into(subject().model)(subject().params, text()[:-1], pj.sites(LENGTH))
     assert [layer.weights.shape for layer in found] == 2 * [(4, LENGTH, LENGTH)]
@@ -197,6 +198,7 @@ def test_noise_is_of_the_size_of_a_step():
         with_noise({"up": {"kernel": jnp.asarray(rng.standard_normal((64, 8)), jnp.float32)}})
 
 
+@pytest.mark.slow
 def test_rows_of_a_model_with_unlike_layers():
     """Layers that turn all pairs, half of them or none have no common figure, and are measured all the same."""
     rng = np.random.default_rng(0)

@@ -10,6 +10,7 @@ import posjax as pj
 from experiments.atlas import images, landscapes, site
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", ["rope()", "learned_sink()", "stick_breaking()"])
 def test_attention_is_that_of_attend(spec):
     """The same text through the public call, whose queries and keys are projected here."""

@@ -89,6 +89,7 @@ def test_what_a_card_offers_to_copy_is_read_back(told):
         assert card["family"] in site.families()
 
 
+@pytest.mark.slow
 def test_scalings_are_explained_by_the_commands_of_their_cards(told, capsys):
     for card in told["cards"]:
         if card["kind"] == "frequency scaling":
