@@ -364,6 +364,8 @@ def scale_y(axes: Axes, lines: Mapping[str, RowCurve]) -> None:
 def _name_lines(axes: Axes, lines: Mapping[str, RowCurve], look: Mapping[str, Style], height: float) -> None:
     """Names each line at its right end; names move apart until none overlap, and a thin line in its colour leads back.
 
+    It is dotted where a line ends long before the others, as it would be taken for more of that line.
+
     Args:
       height: height of the panel in inches.
     """
@@ -372,7 +374,7 @@ def _name_lines(axes: Axes, lines: Mapping[str, RowCurve], look: Mapping[str, St
     for row, each in lines.items():
         known = np.flatnonzero(np.isfinite(each.mean))
         ends[row] = to_axes.transform((each.x[known[-1]], each.mean[known[-1]])) if len(known) else np.array([1.0, 0.0])
-    order = sorted(ends, key=lambda row: ends[row][1])
+    order, last = sorted(ends, key=lambda row: ends[row][1]), max(x for x, _ in ends.values())
     for row, y in zip(order, spread_apart([ends[row][1] for row in order], 0.145 / height), strict=True):
         note = lines[row].note
         axes.annotate(
@@ -386,7 +388,13 @@ def _name_lines(axes: Axes, lines: Mapping[str, RowCurve], look: Mapping[str, St
             fontsize=SMALL,
             color=GREY if look[row] is REFERENCE else INK,
             arrowprops=dict(
-                arrowstyle="-", color=look[row].color, linewidth=0.8, shrinkA=1, shrinkB=2, relpos=(0, 0.5)
+                arrowstyle="-",
+                color=look[row].color,
+                linewidth=0.8,
+                linestyle=":" if ends[row][0] < last - 0.1 else "-",
+                shrinkA=1,
+                shrinkB=2,
+                relpos=(0, 0.5),
             ),
         )
 

@@ -124,8 +124,11 @@ def trends_markdown(found: Mapping[tuple[int, str], Trend], records: Records, ax
     """Returns the table of leads and slopes, and the table of parameters."""
     head, lines = trends_table(found, axis)
     lines = [[escape_markdown(row), *cells] for row, *cells in lines]
-    told = f"The lead is in nats per {records[0].unit}, over {axis.against}; slopes with 95 % intervals, words after Holm's"
-    return "\n\n".join([f"{told} correction.", grid(head, lines), *_worth_markdown(records, axis)])
+    told = (
+        f"The lead is in nats per {records[0].unit}, over {axis.against}; slopes, over those sizes of a row that have two "
+        "seeds or more, with 95 % intervals, words after Holm's correction."
+    )
+    return "\n\n".join([told, grid(head, lines), *_worth_markdown(records, axis)])
 
 
 def trends_table(found: Mapping[tuple[int, str], Trend], axis: ConfigDict) -> tuple[list[str], list[list[str]]]:
