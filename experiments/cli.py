@@ -396,7 +396,7 @@ def alone_in(
         try:
             yield
         finally:
-            if all(path.name == ".lock" for path in workdir.iterdir()):  # refused before anything was written
+            if [*workdir.iterdir()] == [workdir / ".lock"]:  # refused before anything was written
                 (workdir / ".lock").unlink()
                 if not existed:
                     workdir.rmdir()

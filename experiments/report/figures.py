@@ -374,7 +374,7 @@ def _name_lines(axes: Axes, lines: Mapping[str, RowCurve], look: Mapping[str, St
     for row, each in lines.items():
         known = np.flatnonzero(np.isfinite(each.mean))
         ends[row] = to_axes.transform((each.x[known[-1]], each.mean[known[-1]])) if len(known) else np.array([1.0, 0.0])
-    order, last = sorted(ends, key=lambda row: ends[row][1]), max(x for x, _ in ends.values())
+    order, last = sorted(ends, key=lambda row: ends[row][1]), max((x for x, _ in ends.values()), default=0.0)
     for row, y in zip(order, spread_apart([ends[row][1] for row in order], 0.145 / height), strict=True):
         note = lines[row].note
         axes.annotate(
