@@ -37,6 +37,7 @@ def digits(tmp_path):
     return data.load_native_images("digits", "test", tmp_path / "data", channels=1)
 
 
+@pytest.mark.slow
 def test_accuracy_is_the_share_of_images_whose_class_is_likeliest(file, tmp_path, capsys):
     path, model, params = file
     images = digits(tmp_path)
@@ -99,6 +100,7 @@ def test_pictures_of_a_folder_are_told_their_likeliest_classes(file, tmp_path, c
     assert lines[1].count("digit") == 2
 
 
+@pytest.mark.slow
 def test_pictures_in_folders_of_classes_are_hits_or_not(file, tmp_path, capsys):
     path, model, params = file
     pixels = np.random.RandomState(0).randint(0, 256, (3, 8, 8)).astype(np.uint8)

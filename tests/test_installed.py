@@ -138,6 +138,7 @@ def test_the_core_needs_no_extra():
         assert re.fullmatch(rf"posjax\.[\w.]+ needs \w+: pip install -e '{re.escape(str(REPO))}\[\w+\]'", line), line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hidden", "command", "extra"),
     [

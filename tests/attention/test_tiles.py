@@ -222,6 +222,7 @@ def test_equal_offsets_share_a_bias(spec, site, runs):
     assert int(begins.sum()) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("site", SITES)
 def test_tokens_side_by_side_have_a_bias_for_each_offset(site):
     """A tile of 64 by 64 tokens on a line computes 127 of its 4,096 biases, and has the others from them."""

@@ -50,6 +50,7 @@ def test_truncation_is_the_definition(top_k, top_p):
         assert np.array_equal(kept[np.isfinite(kept)], row[np.isfinite(kept)])
 
 
+@pytest.mark.slow
 def test_a_prompt_has_the_logits_of_one_token_in_each_row():
     _, model, variables, tokens = decoder()
     prefill = functools.partial(model.apply, variables, tokens, pj.sites(PROMPT), cache_size=20, method="prefill")

@@ -111,6 +111,7 @@ def test_a_pattern_decodes_token_by_token():
         np.testing.assert_allclose(out[:, 0], whole[:, t], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_local_and_global_layers_differ_from_either_alone():
     """The pattern of Gemma 3: other bases in other layers."""
     trunk = (variables := initial(decoder("rope")))["params"]["trunk"]

@@ -150,6 +150,7 @@ def test_a_learned_table_has_a_row_for_each_prefix_token_and_patch(pooling, regi
     assert (table.rows.shape, table.extent, model.num_prefix) == ((prefix + PATCHES, 16), (2, 3), prefix)
 
 
+@pytest.mark.slow
 def test_each_row_of_a_learned_table_reaches_the_logits():
     model = vit("learned", pooling="cls", num_registers=0)
     variables = init(model)

@@ -246,6 +246,7 @@ def test_every_grid_that_a_message_names_is_taken(prefixes):
             assert rows - height * width in prefixes
 
 
+@pytest.mark.slow
 def test_prefixes_of_wrappers_and_stray_weights_are_not_read_for_a_model(tmp_path):
     """The same holds for language models: all weights are opened in one place."""
     model = ViT(

@@ -81,6 +81,7 @@ def test_a_run_started_so_goes_on_from_there_and_from_nowhere_else(run, tmp_path
         train(task, config, (3, 5), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_head_is_kept_or_made_new(run, tmp_path):
     workdir, data_dir = run
     task = make_task(small_vit(data_dir))
@@ -214,6 +215,7 @@ def test_a_decoder_goes_on_as_the_model_that_learned(text_run):
     assert as_started(config, start) is config
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_there_cannot_be_taken(text_run, run):
     with pytest.raises(
         ValueError, match=r"config\.model\.kind='init_from' is the model of config\.init_from: set that"
@@ -246,6 +248,7 @@ def finetune_of(path, **data):
     return made
 
 
+@pytest.mark.slow
 def test_a_vit_of_a_file_is_fine_tuned_by_naming_the_file(vit_file):
     """Sizes, channels, mean, deviation and the size of images are the file's; logits, but for the head, too."""
     path, model, params = vit_file

@@ -182,6 +182,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(data_dir):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-7), *moments)
 
 
+@pytest.mark.slow
 def test_each_step_and_each_seed_draws_for_itself(data_dir):
     task = make_task(vit(data_dir))
     optimizer, _ = make_optimizer(total_steps=9, learning_rate=0.0)

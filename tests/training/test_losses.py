@@ -24,7 +24,8 @@ def value_and_gradients(model, params, most, monkeypatch, **options):
     monkeypatch.setattr(losses, "MOST", most)
     total = lambda params: token_losses(model, params, TOKENS[:, :-1], SITE, TOKENS[:, 1:], **options)  # noqa: E731
     weight = jnp.linspace(0, 1, BATCH * LENGTH).reshape(BATCH, LENGTH)
-    return total(params), jax.grad(lambda params: (total(params) * weight).sum())(params)
+    gradient = jax.grad(lambda params: (total(params) * weight).sum())
+    return jax.jit(lambda params: (total(params), gradient(params)))(params)
 
 
 @pytest.mark.parametrize(
@@ -48,6 +49,7 @@ def test_chunks_give_the_losses_and_gradients_of_all_logits(fields, positions, m
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6), whole, parts)
 
 
+@pytest.mark.slow
 def test_runs_may_be_mapped(monkeypatch):
     monkeypatch.setattr(losses, "MOST", 4 * BATCH * VOCABULARY)
     model, params = made()

@@ -88,6 +88,7 @@ def test_layers_seen_are_those_of_attention():
     assert not np.asarray(found[0].weights)[:, 20, :12].any()  # behind the window
 
 
+@pytest.mark.slow
 def test_the_loss_read_is_the_plain_one():
     own, given = subject(), text()
     found = TextReader(own, 10).read(given)
