@@ -18,7 +18,7 @@ from posjax.mask import Bounds
 
 _GROUP = 64  # tiles of queries, or of keys, in a group at most
 _TILE = 256  # the logits of four heads then fit a CPU's second cache
-_TILE_ELSEWHERE = 1024  # a GPU waits for the host at every tile; no TPU was tried
+_TILE_ELSEWHERE = 1024  # on a GPU every tile has a cost of its own (docs/accelerator.md); no TPU was tried
 _ROWS = 64  # queries in a tile that must hold all keys
 _MULTIPLE = 16  # the size of several tiles is a multiple of this
 

@@ -60,7 +60,7 @@ def planned(spec, site, causal=True, length=LENGTH, tile=None, heads=2, key_head
     return plan, padded(plan, Operands(params, None, None, q, k, k, site, site, order, order))
 
 
-def test_tiles_are_larger_where_the_host_is_asked_before_each(monkeypatch):
+def test_tiles_are_larger_on_a_gpu(monkeypatch):
     encoding = pj.parse("alibi")
     assert tile_sizes(encoding, 4096, 4096, None) == (256, 256)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")

@@ -154,7 +154,7 @@ _OF_CONTENT |= {"self_extend": 1, "rerope": 1, "shifted": 1, "dual_chunk": 2, "s
 
 @pytest.mark.slow
 def test_gpus_may_round_products_of_content_alone():
-    """By default they round float32 factors to 10 bits: an angle of 1,000 radians would be off by one. No CPU shows that."""
+    """GPUs round float32 factors to 10 bits by default: an angle of 1,000 radians would be off by one. No CPU shows that."""
     found, expected = {}, {}
     for case in FIRST:
         w = world(case)
