@@ -463,6 +463,7 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
     """
     from absl import flags
     from ml_collections import config_flags
+    from ml_collections.config_flags import config_path
 
     fields, named, escaped = dict(_fields(config)), {}, []
     for word in overrides:
@@ -473,6 +474,8 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
             near = _nearest(field, fields)
             hint = f"did you mean {near}?" if near else f"the fields are {', '.join(fields)}"
             raise UsageError(f"{word}: no such field; {hint}")
+        if value == "=None" and config_path.get_value(path[1], config) is None:
+            continue  # absl would make a text of it, or refuse it
         # absl splits at the first =, but labels may hold one
         escaped.append(re.sub(_LABEL, lambda label: label[0].replace("=", r"\x3d"), path[0]) + value)
     values = flags.FlagValues()

@@ -93,16 +93,14 @@ def make_optimizer(
       total_steps: step at which cosine and linear schedules reach 0.
       warmup_steps, schedule: see `make_schedule`.
       weight_decay: multiplied by the learning rate, as in optax.
-      clip_norm: largest global norm of the gradient; None does not clip.
+      clip_norm: largest global norm of the gradient; 0 and None do not clip.
       b1, b2: decay rates of the moments, in [0, 1).
       decay_encoding: see `decays`.
 
     Raises:
       ValueError: names the argument and its value.
     """
-    _check_not_negative(weight_decay=weight_decay)
-    if clip_norm is not None and not clip_norm > 0:
-        raise ValueError(f"clip_norm={clip_norm} must be positive; None does not clip")
+    _check_not_negative(weight_decay=weight_decay, clip_norm=clip_norm or 0.0)
     for name, value in (("b1", b1), ("b2", b2)):
         if not 0 <= value < 1:
             raise ValueError(f"{name}={value} must be in [0, 1)")
@@ -113,7 +111,7 @@ def make_optimizer(
     rate = make_schedule(schedule, learning_rate=learning_rate, total_steps=total_steps, warmup_steps=warmup_steps)
     mask = functools.partial(jax.tree_util.tree_map_with_path, functools.partial(decays, decay_encoding=decay_encoding))
     adamw = optax.adamw(rate, b1=b1, b2=b2, weight_decay=weight_decay, mask=mask)
-    clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
+    clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
     return optax.chain(clip, adamw), rate
 
 

@@ -95,6 +95,15 @@ def test_clipping_is_by_the_norm_of_each_seed():
     np.testing.assert_allclose(found["b"][:, 0], [0.1 * 0.8, 0.1 * 0.4], rtol=1e-5)
 
 
+def test_a_norm_of_0_does_not_clip():
+    """The command line cannot say None of a number."""
+    gradient = {"w": jnp.full(2, 3.0)}
+    for clip_norm in (0, 0.0, None):
+        optimizer, _ = make_optimizer(learning_rate=1.0, total_steps=10, clip_norm=clip_norm)
+        _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
+        np.testing.assert_allclose(optax.tree.get(state, "mu")["w"], 0.3, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -125,7 +134,7 @@ def test_schedules_at_known_steps(name, expected):
         ({"learning_rate": -0.1}, "learning_rate=-0.1 must not be negative"),
         ({"learning_rate": float("nan")}, "learning_rate=nan must not be negative"),
         ({"weight_decay": -0.1}, "weight_decay=-0.1 must not be negative"),
-        ({"clip_norm": 0.0}, "clip_norm=0.0 must be positive; None does not clip"),
+        ({"clip_norm": -1.0}, "clip_norm=-1.0 must not be negative"),
         ({"b1": 1.0}, r"b1=1.0 must be in \[0, 1\)"),
         ({"b2": -0.1}, r"b2=-0.1 must be in \[0, 1\)"),
     ],
