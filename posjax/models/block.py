@@ -39,6 +39,13 @@ _ACTIVATIONS: dict[str, Callable] = {
 MLPS = sorted(_ACTIVATIONS)
 
 
+def lists_as_tuples(config: Any) -> None:
+    """Replaces the lists among the fields of a new dataclass: jax.jit hashes models, and lists have no hash."""
+    for field in fields(config):
+        if isinstance(value := getattr(config, field.name), list):
+            object.__setattr__(config, field.name, tuple(value))
+
+
 @dataclass(frozen=True)
 class BlockConfig:
     """The sizes and parts of a block, and the way it is computed.
@@ -127,6 +134,7 @@ class BlockConfig:
     context: ContextParallel | None = None
 
     def __post_init__(self):
+        lists_as_tuples(self)
         _check_names("norm", [self.norm], NORMS)
         _check_names("placement", [self.placement], PLACEMENTS)
         _check_names("MLP", [self.mlp], MLPS)

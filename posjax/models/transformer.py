@@ -15,7 +15,7 @@ from posjax.attention.blockwise import SAVED
 from posjax.attention.explicit import spec_of, split_by_compiler
 from posjax.encoding import Array, Dims, Encoding, Needs, Site, sites
 from posjax.hosting import Hosted, place
-from posjax.models.block import BLOCK_FIELDS, Block, BlockConfig
+from posjax.models.block import BLOCK_FIELDS, Block, BlockConfig, lists_as_tuples
 from posjax.models.latent import Latent
 from posjax.models.layers import Norm, watched
 from posjax.models.patch_dropout import Kept, take, taken
@@ -271,6 +271,10 @@ class BlockModel(nn.Module, kw_only=True):
     injection: str = "stem"
     scan: bool = False
     remat: str = "none"
+
+    def __post_init__(self):
+        lists_as_tuples(self)
+        super().__post_init__()
 
     @classmethod
     def from_config(cls, fields: Mapping[str, Any], **given: Any) -> "BlockModel":
