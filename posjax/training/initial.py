@@ -251,22 +251,15 @@ def _resized(start: Start, found: list[Any], task: Task, method: str | None) -> 
     return resized[0][0], [params for _, params in resized]
 
 
-def renewed(params: Any, init: Callable[[], Any]) -> Any:
-    """Returns the parameters of a model with another encoding, which starts anew.
+def renewed(params: Any, init: Callable[[], Any]) -> dict[str, Any]:
+    """Returns the parameters of a model by path, with another encoding, which starts anew.
 
     Args:
       params: of the model; leaves may have further leading axes, which the leaves of `init` then have too.
       init: makes parameters of the model with the other encoding; the encoding's alone are computed.
-
-    Raises:
-      ValueError: the other model has further parameters beside its encoding's.
     """
     anew = jax.jit(lambda: {name: leaf for name, leaf in paths_of(init()).items() if is_encoding(name)})()
-    leaves, wanted = paths_of(params) | anew, jax.eval_shape(init)
-    for name in paths_of(wanted):
-        if name not in leaves:
-            raise ValueError(f"{name} of the model with the new encoding is not among the parameters that are there")
-    return tree_of(wanted, leaves)
+    return {name: leaf for name, leaf in paths_of(params).items() if not is_encoding(name)} | anew
 
 
 def _refuse_unlike(path: Any, model: BlockModel, params: Any, target: BlockModel, wanted: Any) -> None:

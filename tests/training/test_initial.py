@@ -12,6 +12,7 @@ from experiments.studies.plan import rows_of
 from posjax import pretrained
 from posjax.models import ViT, resize_params
 from posjax.models.kinds import make_model
+from posjax.pretrained.parameters import is_encoding, paths_of
 from posjax.training.checkpoints import CheckpointError
 from posjax.training.initial import Start, as_started, fields_of, initial_params, of_own
 from posjax.training.loop import train
@@ -169,6 +170,33 @@ def test_what_an_encoding_learned_is_dropped_where_that_is_asked_for(run):
     assert np.isfinite(logits(task, seed_of(found, 0), image)).all()
     with pytest.raises(ValueError, match="no init_encoding is named 'ne'; did you mean 'new'"):
         initial_params(workdir, task, (3,), encoding="ne")
+
+
+@pytest.mark.parametrize(
+    ("spec", "parts"),
+    [
+        ("learned", {}),
+        ("none", {"pooling": "mean"}),
+        ("axial_rope(base=100)", {"pooling": "map"}),
+        ("learned + axial_rope", {"num_registers": 1, "distillation_token": True}),
+        ("swin, none", {"norm_after_pooling": True, "pooling": "mean"}),
+        ("peg", {"pre_logits": 4}),
+    ],
+)
+def test_a_file_without_a_head_takes_any_encoding(data_dir, tmp_path, spec, parts):
+    """Both the head and the encoding are made, and all else is the file's."""
+    model = ViT.from_config(parts, num_classes=0, image_size=(8, 8), width=8, num_heads=2, depth=2)
+    params = model.init(jax.random.key(0), *model.example(1))
+    pretrained.save(tmp_path / "vit.safetensors", model, params, mean=(0.5,), std=(0.5,))
+    config = finetune_of(tmp_path / "vit.safetensors", data_dir=str(data_dir))
+    config.model.encoding = spec
+    start = Start(config.init_from)
+    task = make_task(as_started(config, start))
+    found = paths_of(seed_of(initial_params(start, task, (0,), encoding="new"), 0))
+    assert found.keys() == paths_of(jax.eval_shape(lambda: task.init(jax.random.key(0)))).keys()
+    for name, leaf in paths_of(params).items():
+        assert is_encoding(name) or np.array_equal(found[name], leaf), name
+    assert not np.any(found["head/kernel"])
 
 
 @pytest.mark.slow
