@@ -45,7 +45,9 @@ def get_config(what: str = "") -> ConfigDict:
     config.init_from = config_dict.placeholder(
         str
     )  # a workdir, or a folder of transformers, to start from: a fine-tune
-    config.init_encoding = "keep"  # what the encoding has learned, where another one can take it over; or new
+    config.init_encoding = (
+        "keep"  # what the encoding has learned, where another one can take it over; new; or keep_or_new
+    )
     config.init_ignore = config_dict.placeholder(str)  # keys of the folder's config.json to pass over, with commas
 
     config.batch_size = 16

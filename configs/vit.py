@@ -35,7 +35,9 @@ def get_config() -> ConfigDict:
 
     config.init_from = config_dict.placeholder(str)  # a workdir, or a file of weights, to start from: a fine-tune
     config.init_head = "keep"  # where it has as many classes; or new
-    config.init_encoding = "keep"  # what the encoding has learned, where another one can take it over; or new
+    config.init_encoding = (
+        "keep"  # what the encoding has learned, where another one can take it over; new; or keep_or_new
+    )
     # Of tables: a method of posjax.encodings.resize; None takes that of the file's authors.
     config.init_resize = config_dict.placeholder(str)
 

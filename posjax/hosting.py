@@ -94,7 +94,9 @@ class Hosted:
         elif softcap is None and not return_weights:
             run, options = attend_parallel, options | dict(context=context)
         else:
-            raise ValueError("devices that share a sequence compute neither softcap nor return_weights: leave context out")
+            raise ValueError(
+                "devices that share a sequence compute neither softcap nor return_weights: leave context out"
+            )
 
         def one(site, x, q, k, v):
             site = self._observed(site, x)

@@ -254,7 +254,7 @@ def test_a_site_is_asked_for_and_of_as_many_tokens(unchecked_shapes):
         for site in wrong:
             with pytest.raises(ValueError, match=r"^site=.*: give posjax\.sites\(length\)"):
                 pj.host(encoding, (), x, site, key=None)
-            with pytest.raises(ValueError, match="^site="):
+            with pytest.raises(ValueError, match=r"^site="):
                 pj.attend(encoding, (), x, x, x, pj.sites(8), site, consumed=BEFORE_ATTENTION)
         for tokens, site in ((x, pj.sites(20)), (x[None], pj.grid(2, 2)), (x, pj.sites(8, start=np.zeros(3)))):
             with pytest.raises(ValueError, match=r"differ in their tokens: give posjax\.sites\(8\)"):
@@ -264,7 +264,9 @@ def test_a_site_is_asked_for_and_of_as_many_tokens(unchecked_shapes):
 @pytest.mark.parametrize("method", ["attend", "attend_cached", "remember", "attention_fn"])
 def test_options_are_named(method):
     """So that a misspelt one is refused by Python and by type checkers: casual=True hides nothing."""
-    assert not any(each.kind == each.VAR_KEYWORD for each in inspect.signature(getattr(pj.Hosted, method)).parameters.values())
+    assert not any(
+        each.kind == each.VAR_KEYWORD for each in inspect.signature(getattr(pj.Hosted, method)).parameters.values()
+    )
 
 
 @pytest.mark.parametrize("spec", ["randomized(64) >> (learned + rope)", "fox + sinusoidal", "reset >> alibi"])
