@@ -105,6 +105,8 @@ def _model() -> ConfigDict:
     model.drop_path = 0.0  # stochastic depth, of the last layer
     model.patch_dropout = 0.0
     model.implementation = "auto"  # of attention: dense, blockwise
+    model.scan = False  # the blocks as a loop, which compiles in a fraction of the time
+    model.remat = "none"  # what of a block is computed again for gradients, to save memory: none, full, dots, attention
     model.dtype = "float32"  # of activations; bfloat16 on accelerators
     model.attention_dtype = config_dict.placeholder(str)  # as dtype
     model.param_dtype = "float32"

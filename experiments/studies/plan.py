@@ -291,7 +291,8 @@ def _of_one(config: ConfigDict) -> ConfigDict:
     if "task" not in config:
         raise ValueError("a study's config has studies, or rows; or it is the config of a single run")
     kind, start = config.model.get("kind", config.task), config.get("init_from")
-    name = f"{config.data.name}_{kind if start is None else pathlib.Path(start).name}"
+    trained = kind if start is None else pathlib.Path(start).name.replace(".", "-")  # a dot parts the names of fields
+    name = f"{config.data.name}_{trained}"
     label = config.model.get("encoding") or (OWN if kind == AS_INIT else "model")
     made = ConfigDict(dict(name=name, title=f"Encodings on {config.data.name}", seeds=(config.seed,), studies={}))
     with config.unlocked():

@@ -83,6 +83,7 @@ def identity(config: ConfigDict) -> dict[str, Any]:
 _COMMITTED = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
 _ABSENT = dict.fromkeys(("data.bos", "data.channels", "data.tokenizer", "model.latent"))
 _ABSENT |= {"data.ladder.schedule": "linear", "data.ladder.start": 32, "data.ladder.steps": 0}
+_ABSENT |= {"model.remat": "none", "model.scan": False}
 _ABSENT |= {"data.text_field": "text", "model.kind": "decoder"}
 
 

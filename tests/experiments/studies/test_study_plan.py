@@ -245,6 +245,13 @@ def test_seeds_of_the_command_line_are_whole_numbers():
         plan(single(), seeds="0,x")
 
 
+def test_a_pattern_over_layers_is_said_to_be_one_row(warnings):
+    assert len(rows(single(), encodings=["none,learned,rope", "rope"])) == 2
+    assert warnings == [
+        "none,learned,rope is one row, a pattern over layers; for a row each: --encodings none learned rope"
+    ]
+
+
 def test_an_encoding_is_not_compared_with_itself():
     with pytest.raises(ValueError, match=r"'rope' and 'rope\(\)' are the same encoding, leave one out"):
         plan(single(), encodings=("none", "rope", "rope()"))
