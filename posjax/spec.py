@@ -11,6 +11,7 @@ Specs are read over `ast` with names from the registry only; nothing is ever eva
 import ast
 import dataclasses
 import difflib
+import functools
 import re
 import types
 import typing
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from posjax.encoding import HOOKS, Encoding
 
@@ -56,7 +58,7 @@ def register(name: str) -> Callable[[type[_Class]], type[_Class]]:
             raise ValueError(f"posjax.register({name!r}): {problem}")
         cls.spec_name = name
         REGISTRY[name] = cls
-        return cls
+        return takes_numpy(cls)
 
     return add
 
@@ -76,9 +78,28 @@ def register_pattern(name: str) -> Callable[[type[_Class]], type[_Class]]:
         if problem := _unfit(name, cls) or (not hasattr(cls, "layers") and f"{cls.__name__} has no method layers()"):
             raise ValueError(f"posjax.spec.register_pattern({name!r}): {problem}")
         PATTERNS[name] = cls
-        return cls
+        return takes_numpy(cls)
 
     return add
+
+
+def takes_numpy(cls: type[_Class]) -> type[_Class]:
+    """Class decorator: the class is made with numbers of Python, which specs and JSON can spell, for NumPy's scalars."""
+    init = cls.__init__
+
+    @functools.wraps(init)
+    def made(self, *args, **kwargs):
+        init(self, *python_number(args), **{name: python_number(value) for name, value in kwargs.items()})
+
+    cls.__init__ = made
+    return cls
+
+
+def python_number(value: Any) -> Any:
+    """Returns a value of Python for a NumPy scalar, also in tuples; anything else as it is."""
+    if type(value) is tuple:
+        return tuple(map(python_number, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def patterns() -> list[str]:

@@ -317,6 +317,14 @@ def test_sites_must_be_those_of_the_image():
         model.init(jax.random.key(0), images(), pj.grid(2, 2, prefix=1))
 
 
+@pytest.mark.parametrize("sides", [(3, 2), (1, 6), (6, 1)])
+def test_a_grid_of_other_sides_is_refused(sides):
+    """As many patches, but not where the image has them: height and width exchanged, for one."""
+    message = r"4x6 images make 2x3 patches, but the site is a grid of {}x{}: take model.sites\(4, 6\)".format(*sides)
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(lambda: vit("rope").init(jax.random.key(0), images(), pj.grid(*sides, prefix=1)))
+
+
 def test_other_grids_are_carried_or_refused():
     tall = images(2, WIDTH, HEIGHT)
     model = vit("rope(base=100)")
