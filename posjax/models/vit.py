@@ -216,8 +216,8 @@ class ViT(BlockModel):
             sides = tuple(len(np.unique(site.position[..., count:, axis])) for axis in (0, 1))
             if math.prod(sides) == rows * columns and sides != (rows, columns):
                 raise ValueError(
-                    f"{height}x{width} images make {rows}x{columns} patches, but the site is a grid of {sides[0]}x{sides[1]}: "
-                    f"take model.sites({height}, {width})"
+                    f"{height}x{width} images make {rows}x{columns} patches, but the site is a grid of "
+                    f"{sides[0]}x{sides[1]}: take model.sites({height}, {width})"
                 )
 
     def _with_prefix_slots(self, x, site: Site):
