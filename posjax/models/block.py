@@ -15,7 +15,7 @@ from posjax.encoding import Encoding, Site
 from posjax.hosting import Hosted, batch_axis
 from posjax.models.latent import Latent, LatentAttention
 from posjax.models.layers import Linear, Norm, attend_whole, normalised
-from posjax.spec import nearest
+from posjax.spec import nearest, plain_arguments
 
 NORMS = ["layer", "rms"]
 PLACEMENTS = ["after", "parallel", "parallel_shared", "post", "pre", "sandwich"]
@@ -39,13 +39,7 @@ _ACTIVATIONS: dict[str, Callable] = {
 MLPS = sorted(_ACTIVATIONS)
 
 
-def lists_as_tuples(config: Any) -> None:
-    """Replaces the lists among the fields of a new dataclass: jax.jit hashes models, and lists have no hash."""
-    for field in fields(config):
-        if isinstance(value := getattr(config, field.name), list):
-            object.__setattr__(config, field.name, tuple(value))
-
-
+@plain_arguments
 @dataclass(frozen=True)
 class BlockConfig:
     """The sizes and parts of a block, and the way it is computed.
@@ -134,7 +128,6 @@ class BlockConfig:
     context: ContextParallel | None = None
 
     def __post_init__(self):
-        lists_as_tuples(self)
         _check_names("norm", [self.norm], NORMS)
         _check_names("placement", [self.placement], PLACEMENTS)
         _check_names("MLP", [self.mlp], MLPS)

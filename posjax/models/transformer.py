@@ -15,11 +15,11 @@ from posjax.attention.blockwise import SAVED
 from posjax.attention.explicit import spec_of, split_by_compiler
 from posjax.encoding import Array, Dims, Encoding, Needs, Site, sites
 from posjax.hosting import Hosted, place
-from posjax.models.block import BLOCK_FIELDS, Block, BlockConfig, lists_as_tuples
+from posjax.models.block import BLOCK_FIELDS, Block, BlockConfig
 from posjax.models.latent import Latent
 from posjax.models.layers import Norm, watched
 from posjax.models.patch_dropout import Kept, take, taken
-from posjax.spec import nearest, parse_layers
+from posjax.spec import nearest, parse_layers, plain_arguments
 
 INJECTIONS = ["every_layer", "every_layer_shared", "lape", "stem"]
 # The intermediates of a block that the forward pass saves for the backward pass, which computes the rest again.
@@ -272,9 +272,9 @@ class BlockModel(nn.Module, kw_only=True):
     scan: bool = False
     remat: str = "none"
 
-    def __post_init__(self):
-        lists_as_tuples(self)
-        super().__post_init__()
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        plain_arguments(cls)
 
     @classmethod
     def from_config(cls, fields: Mapping[str, Any], **given: Any) -> "BlockModel":

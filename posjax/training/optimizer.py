@@ -14,9 +14,7 @@ SCHEDULES = ("constant", "cosine", "linear")
 # Decay would pull these towards zero for no reason: offsets, norm scales, and tokens made of nothing but parameters.
 # By name as well as by rank, because a bias may have several axes (heads x head dim, or stacked layers).
 _ENCODING = re.compile(r"encoding(_\d+)?")  # encoding_3: a layer's own
-_NEVER = frozenset(
-    ("bias", "scale", "cls", "cls_token", "class_token", "distillation", "probe", "register", "registers")
-)
+_NEVER = re.compile(r"(\w+_)?(bias|scale)|cls|cls_token|class_token|distillation|probe|registers?")
 
 
 def decays(path: tuple[Any, ...], leaf: Any, *, decay_encoding: bool = False) -> bool:
@@ -32,7 +30,7 @@ def decays(path: tuple[Any, ...], leaf: Any, *, decay_encoding: bool = False) ->
     """
     names = {jax.tree_util.keystr((key,), simple=True) for key in path}
     of_encoding = any(_ENCODING.fullmatch(name) for name in names)
-    if names & _NEVER or (of_encoding and not decay_encoding):
+    if any(_NEVER.fullmatch(name) for name in names) or (of_encoding and not decay_encoding):
         return False
     return len(leaf.shape) >= 2
 
