@@ -56,7 +56,8 @@ def test_local_attention_turns_queries_by_the_window_ahead():
 
 def test_keras_hub_divides_all_frequencies_under_dynamic():
     layer = peer("keras_hub").layers.RotaryEmbedding(scaling_factor=4.0, rope_type="dynamic")
-    theirs = np.asarray(layer._get_inverse_freq(16)) * 1e4 ** (np.arange(8) / 8)
+    turned = np.asarray(layer(np.repeat(np.float32([[[1, 0]]] * 2).swapaxes(0, 1), 8, axis=2)))[0, 1]  # at position 1
+    theirs = np.arctan2(turned[8:], turned[:8]) * 1e4 ** (np.arange(8) / 8)
     np.testing.assert_allclose(theirs, 4 ** (-8 / 7), rtol=1e-4)
     np.testing.assert_allclose(growth("ntk(factor=4)", 16), 4 ** (-np.arange(8) / 7))
 

@@ -1,6 +1,6 @@
-"""Golden vectors of arguments that few models set: MPT's alibi_bias_max, Wav2Vec2-BERT's two clips, odd widths, heads without ALiBi.
+"""Golden vectors of arguments that few models set: slopes, clips of either side, odd widths.
 
-Run as tests/goldens/make.py says, with this file's name, with x-transformers 2.31.10 beside it; the result is variants.npz.
+Run as tests/goldens/make.py says, with this file's name and x-transformers 2.31.10; the result is variants.npz.
 """
 
 from importlib.metadata import version
