@@ -1,6 +1,7 @@
 """Judges a bias of attention logits: slopes, buckets, window, symmetry."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -150,6 +151,10 @@ def _slopes(found: _OfOffset, num_heads: int, hidden: np.ndarray) -> BiasVerdict
 
 
 def _of_slopes(slopes: np.ndarray, num_heads: int) -> tuple[Encoding | None, list[str]]:
+    biased = int(np.count_nonzero(slopes))
+    if biased < num_heads and slopes[:biased].all():
+        encoding, words = _of_slopes(slopes[:biased], biased)
+        return (replace(encoding, heads=biased) if isinstance(encoding, Alibi) else None), words
     published = alibi_slopes(num_heads)
     if _close(slopes, published):
         return Alibi(), []
@@ -163,6 +168,9 @@ def _of_slopes(slopes: np.ndarray, num_heads: int) -> tuple[Encoding | None, lis
     for what, others in _other_slopes(num_heads):
         if _close(slopes, others):
             return Alibi(), [what]
+    steepest = -float(np.log2(slopes[2 ** int(np.log2(num_heads)) - 1]))
+    if num_heads > 1 and _close(slopes, alibi_slopes(num_heads, steepest), 1e-3):
+        return Alibi(exponent=float(f"{steepest:.4g}")), []
     if _close(slopes, factor * published, 1e-3):
         return Interpolate(1 / factor) >> Alibi(), [f"slopes are {factor:.6g} times the published ones"]
     return None, [f"slopes {_some(slopes)} are not the published {_some(published)}"]

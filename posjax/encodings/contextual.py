@@ -26,30 +26,34 @@ _FEW_COUNTS = 128  # up to this many counts a scatter is slower on CPUs
 class Shaw(Encoding):
     """Relative position representations: logits q . (k + a^K_r) / sqrt(D) and outputs sum of weight (v + a^V_r).
 
-    r = clip(k's position - q's, -max_relative_position, max_relative_position). Shaw et al. (2018), arXiv 1803.02155,
+    r = clip(k's position - q's, -max_relative_position, right). Shaw et al. (2018), arXiv 1803.02155,
     equations 3 and 4 and section 3.2; the vectors a are shared by the heads. values=False leaves a^V out, which costs
     nothing in the paper's ablation; many later models do so. With A position axes there are vectors for each axis and they
     add. A fractional distance counts as the whole distance below it. Nothing is added where a token stands nowhere.
 
-    `read` first sums the weights of a query by offset, of which there are 2 max_relative_position + 1. So this term of a
-    tile costs no more than its logits. Values must have the head dim D.
+    `read` first sums the weights of a query by offset, of which there are max_relative_position + right + 1. So this term of
+    a tile costs no more than its logits. Values must have the head dim D.
 
-    Parameters: key [A, 2 max_relative_position + 1, D] and, with values, value of the same shape; rows run from keys far
-    before the query to keys far after it; initialised N(0, 1/D).
+    Args:
+      right: the clip of later keys; max_relative_position by default. Wav2Vec2-BERT has 64 earlier keys and 8 later ones.
+
+    Parameters: key [A, max_relative_position + right + 1, D] and, with values, value of the same shape; rows run from keys
+    far before the query to keys far after it; initialised N(0, 1/D).
 
     Raises:
-      ValueError: for a max_relative_position below 1.
+      ValueError: for a max_relative_position below 1, or a negative right.
     """
 
     family = "learned bias"
     formula = (
         r"\ell_{mn} = \frac{q_m \cdot \left(k_n + a^K_r\right)}{\sqrt D},\quad o_m = \sum_n"
-        r" a_{mn}\left(v_n + a^V_r\right),\quad r = \mathrm{clip}(n-m, -R, R)",
+        r" a_{mn}\left(v_n + a^V_r\right),\quad r = \mathrm{clip}(n-m, -R, R')",
     )
-    ranges = ("max_relative_position >= 1",)
+    ranges = "max_relative_position >= 1", "right >= 0"
 
     max_relative_position: int = 16
     values: bool = True
+    right: int | None = None
 
     @property
     def hooks(self) -> frozenset[str]:
@@ -57,7 +61,7 @@ class Shaw(Encoding):
 
     def init(self, key, dims):
         num_axes = 1 if dims.grid is None else len(dims.grid)
-        shape = (num_axes, 2 * self.max_relative_position + 1, dims.head_dim)
+        shape = (num_axes, sum(self._far) + 1, dims.head_dim)
         names = ("key", "value") if self.values else ("key",)
         keys = jax.random.split(key, len(names))
         return {
@@ -70,7 +74,7 @@ class Shaw(Encoding):
             by_row = jnp.einsum("thd,rd->htr", q.astype(jnp.float32), table) * q.shape[-1] ** -0.5
             bias = bias + choose(
                 line.holds,
-                lambda by_row: at_line(by_row, k.shape[0], line.first),
+                lambda by_row: at_line(by_row, k.shape[0], line.first, *self._far),
                 lambda by_row, start=start, to=to: at(by_row, self._row(start, to)),
                 by_row,
             )
@@ -79,13 +83,13 @@ class Shaw(Encoding):
     def read(self, params, weights, q_site, k_site):
         if not self.values:
             return 0.0
-        out, line, far = 0.0, line_of(q_site, k_site), self.max_relative_position
+        out, line = 0.0, line_of(q_site, k_site)
         weights = jnp.where(related(q_site, k_site), weights, 0.0)
         for table, (start, to) in zip(params["value"], self._axes(params["value"], q_site, k_site), strict=True):
             by_row = choose(
                 line.holds,
-                lambda weights: sums_on_line(weights, line.first, far),
-                lambda weights, start=start, to=to: sums_at(weights, self._row(start, to), 2 * far + 1),
+                lambda weights: sums_on_line(weights, line.first, *self._far),
+                lambda weights, start=start, to=to: sums_at(weights, self._row(start, to), sum(self._far) + 1),
                 weights,
             )
             out = out + jnp.einsum("htr,re->the", by_row, table)
@@ -99,8 +103,13 @@ class Shaw(Encoding):
         return list(zip(q_position.T, k_position.T, strict=True))
 
     def _row(self, start: Shaped[Array, " T"], to: Shaped[Array, " S"]) -> Int32[Array, "T S"]:
-        far = self.max_relative_position
-        return whole_offset(offset(start[:, None], to[None]), far) + far
+        left, right = self._far
+        return jnp.clip(jnp.trunc(offset(start[:, None], to[None])), -left, right).astype(jnp.int32) + left
+
+    @property
+    def _far(self) -> tuple[int, int]:
+        """The farthest offsets that are told apart, before and after the query."""
+        return self.max_relative_position, self.max_relative_position if self.right is None else self.right
 
 
 @register("transformer_xl")

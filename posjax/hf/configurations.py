@@ -9,8 +9,8 @@ A whole configuration, which has a model_type, may be of a model without rotary 
 - GPT-2, BERT, RoBERTa, OPT, BART, ViT and others give `learned()`. Where their tables have rows of their own: RoBERTa,
   XLM-RoBERTa and CamemBERT keep position p in row p + 2 of max_position_embeddings rows; OPT, BART and mBART in row
   p + 2 of max_position_embeddings + 2. Drop those two rows. ViT's and DeiT's rows of class tokens come first, as here.
-- BLOOM and MPT give `alibi()`. Falcon with alibi=True adds it before it scales the logits, which is
-  `interpolate(factor=sqrt(head_dim)) >> alibi()`.
+- BLOOM and MPT give `alibi()`; MPT's alibi_bias_max is read, though transformers' model has 8. Falcon with alibi=True
+  adds it before it scales the logits, which is `interpolate(factor=sqrt(head_dim)) >> alibi()`.
 - T5, mT5 and umT5 give `t5(...)`. They do not scale the logits: attend(..., scale=1). umT5 has a table for each layer,
   the others share one.
 - DeBERTa-v2 and v3 give `deberta(shared=True, ...)`, and a learned table beside it where position_biased_input is true.

@@ -271,8 +271,10 @@ def test_the_atlas_names_the_audit_where_it_finds_the_bug():
     {"rotate": port(), "head_dim": 64},
     {"rotate": port(inverse_frequencies(1e6) / 8), "config": GEMMA3, "layer": 5},
     {"bias": alibi(alibi_slopes(12))},
+    {"bias": alibi(alibi_slopes(12, 16))},
+    {"bias": alibi([*alibi_slopes(6), 0, 0])},
     {"bias": falcon(100)},
-], ids=["rope", "gemma 3", "alibi", "alibi in halves"])  # fmt: skip
+], ids=["rope", "gemma 3", "alibi", "exponent", "heads", "alibi in halves"])  # fmt: skip
 def test_sound_code_has_no_findings(arguments):
     assert pj.audit(**arguments).findings == ()
 

@@ -15,9 +15,10 @@ class ShawOracle(Oracle):
         total = np.zeros(dim)
         if row.position[i] is None or row.position[j] is None or which not in self.params:
             return total
-        k = self.e.max_relative_position
+        left = self.e.max_relative_position
+        right = left if self.e.right is None else self.e.right
         for table, query, key in zip(self.params[which], row.position[i], row.position[j], strict=True):
-            total += np.asarray(table, np.float64)[k + max(-k, min(k, int(key - query)))]
+            total += np.asarray(table, np.float64)[left + max(-left, min(right, int(key - query)))]
         return total
 
     def logit(self, row, head, i, j):
@@ -233,9 +234,15 @@ MEMBERS = {
         decoder="inkling(rank=3, extent=4, n_floor=3, clip=2, stddev=0.5)",
     ),
     "shaw": Member(
-        both("shaw(max_relative_position=4)") + lines("shaw()", "shaw(max_relative_position=1, values=False)"),
+        both("shaw(max_relative_position=4)")
+        + lines("shaw()", "shaw(max_relative_position=1, values=False)")
+        + lines("shaw(max_relative_position=3, right=1)"),
         ShawOracle,
-        {"max_relative_position": st.integers(1, 500), "values": st.booleans()},
+        {
+            "max_relative_position": st.integers(1, 500),
+            "values": st.booleans(),
+            "right": st.none() | st.integers(0, 500),
+        },
         vit="shaw(max_relative_position=1)",
     ),
     "stick_breaking": Member(

@@ -96,7 +96,6 @@ def test_what_a_configuration_says_is_computed_or_refused(config, message, tmp_p
 @pytest.mark.parametrize(
     ("case", "config", "message"),
     [
-        ("mpt", dict(attn_config={"alibi_bias_max": 16}), "attn_config.alibi_bias_max=16 is not computed here, only 8"),
         ("mpt", dict(attn_config={"qk_gn": True}), r"attn_config.qk_gn .* not known .* did you mean 'qk_ln'"),
         ("mpt", dict(expansion_ratio=2), "expansion_ratio=2 is not computed here, only 4"),
         ("gpt2", dict(scale_attn_by_inverse_layer_idx=True), "=True is not computed here, only False"),

@@ -54,7 +54,7 @@ const forms = (() => {
     let [low, high] = [fast, slow].map((turns) => (count * Math.log(trained / (TURN * turns))) / Math.log(base));
     if (truncate) [low, high] = [Math.floor(low), Math.ceil(high)];
     [low, high] = [low, high].map((x) => clip(x, 0, 2 * count - 1));
-    return range(count).map((c) => mixed(clip((c - low) / Math.max(high - low, 0.001), 0, 1), factor));
+    return range(count).map((c) => mixed(1 - clip((high - c) / Math.max(high - low, 0.001), 0, 1), factor));
   }
 
   /** @param {number} count @param {number} factor */
