@@ -57,12 +57,11 @@ class Bias(NamedTuple):
     def by_offset(self) -> tuple[Int[np.ndarray, " O"], Float[np.ndarray, "H O"], float]:
         """The offsets of pairs that all heads see, the mean bias at each, and how far a pair is from that at most."""
         pairs = ~np.isnan(self.value).any(axis=0)
-        offset, which = np.unique(self.offset[pairs], return_inverse=True)
-        value = self.value[:, pairs]
-        mean = np.stack([np.bincount(which, of_head) for of_head in value]) / np.bincount(which)
-        return offset, mean, float(np.abs(value - mean[:, which]).max())
+        return _grouped(self.value[:, pairs], self.offset[pairs])
 
-    def made_by(self, encoding: Encoding, params: Params = ()) -> tuple[Float[np.ndarray, "H T T"], Float[np.ndarray, "H T"]]:
+    def made_by(
+        self, encoding: Encoding, params: Params = ()
+    ) -> tuple[Float[np.ndarray, "H T T"], Float[np.ndarray, "H T"]]:
         """`value` and `own` of an encoding at the same tokens, for queries and keys of zeros."""
         num_heads, count, _ = self.value.shape
         params = params or encoding.init(jax.random.key(0), Dims(8 * num_heads, num_heads, 8, length=count))
@@ -79,17 +78,18 @@ class Bias(NamedTuple):
 
     def hides_as(self, encoding: Encoding) -> bool:
         """Whether an encoding hides the same keys from all heads."""
-        order = np.arange(len(self.seen)) if self.causal else None
+        order = np.arange(len(self.seen), dtype=np.int32) if self.causal else None
         return bool((np.asarray(visible(encoding, self.site, self.site, order, order)) == self.seen).all())
 
     def agrees(self, encoding: Encoding) -> bool:
         """Whether an encoding without parameters, or with T5's table, has this bias and this mask."""
         (part,) = [each for each in parts(encoding) if "bias" in each.hooks] or [none()]
-        same = _buckets(self, [part]) if isinstance(part, T5) else self.residual(part) <= self.tolerance
-        return bool(same) and self.hides_as(encoding)
+        if not isinstance(part, T5):
+            return self.residual(part) <= self.tolerance and self.hides_as(encoding)
+        return not (self.causal and part.bidirectional) and bool(_buckets(self, [part])) and self.hides_as(encoding)
 
 
-def judge_bias(bias: Float[np.ndarray, "H T T"], meant: Sequence[Encoding] = ()) -> tuple[Verdict, Bias]:
+def judge_bias(bias: Float[np.ndarray, "..."], meant: Sequence[Encoding] = ()) -> tuple[Verdict, Bias]:
     """The verdict on a bias of T queries and as many keys, and the bias that was judged.
 
     Args:
@@ -124,8 +124,11 @@ def _with_mask(verdict: Verdict, found: Bias, meant: Sequence[Encoding]) -> Verd
     if mask is None:
         return verdict._replace(unknown=(*verdict.unknown, "no known mask hides these keys"))
     if mask == none():
-        if verdict.encoding == mask and not found.causal and mask not in meant:
-            return verdict._replace(findings=("all keys that a query sees have one bias: it does not depend on the position",))
+        alone = not found.causal and found.site.segment.max() == 1
+        if verdict.encoding == mask and alone and mask not in meant:
+            return verdict._replace(
+                findings=("all keys that a query sees have one bias: it does not depend on the position",)
+            )
         return verdict
     if verdict.encoding in (None, none()):
         return verdict if verdict.encoding is None else verdict._replace(encoding=mask)
@@ -229,10 +232,8 @@ def _slopes(found: Bias, meant: Sequence[Encoding]) -> Verdict | None:
     facts, findings = [f"linear in the distance, slopes {_some(slopes)}"], []
     if share.max() > 1e-3:
         error = (share.max(axis=1) * np.abs(slopes) * distance.max()).max()
-        findings.append(
-            f"beyond {_NEAR} tokens biases are off by up to {error:.3g}: computed in half precision, and bfloat16 cannot hold "
-            "257"
-        )
+        half = "computed in half precision, and bfloat16 cannot hold 257"
+        findings.append(f"beyond {_NEAR} tokens biases are off by up to {error:.3g}: {half}")
     if (slopes < 0).all():
         findings.append("slopes have the other sign: far keys are favoured")
     encoding, words, unknown = _of_slopes(np.abs(slopes))
@@ -249,28 +250,29 @@ def _fitted(value: np.ndarray, distance: np.ndarray, near: np.ndarray) -> tuple[
     return slopes, np.abs(value + slopes[:, None] * distance) / largest[:, None]
 
 
-def _of_slopes(slopes: np.ndarray) -> tuple[Encoding | None, list[str], tuple[str, ...]]:
-    num_heads = len(slopes)
-    published = alibi_slopes(num_heads)
+def _of_slopes(slopes: np.ndarray) -> tuple[Encoding | None, tuple[str, ...], tuple[str, ...]]:
+    """The encoding of slopes, findings, and open questions."""
+    published = alibi_slopes(len(slopes))
     if _close(slopes, published):
-        return Alibi(), [], ()
-    for size in (n for n in range(1, num_heads) if num_heads % n == 0):
-        if _close(slopes, np.tile(alibi_slopes(size), num_heads // size)):
-            return Alibi(), [
-                f"slopes of heads 0..{size - 1} restart at head {size}: as if on {num_heads // size} tensor-parallel ranks, "
-                "each of which counts its own heads"
-            ], ()
-    for what, others in _other_slopes(num_heads):
+        return Alibi(), (), ()
+    for what, others in _other_slopes(len(slopes)):
         if _close(slopes, others):
-            return Alibi(), [what], ()
+            return Alibi(), (what,), ()
     factor = float(np.median(slopes / published))
-    if _close(slopes, factor * published, 1e-3) and num_heads > 1:
-        return Interpolate(1 / factor) >> Alibi(), [f"slopes are {factor:.6g} times the published ones"], ()
-    return None, [], (f"slopes {_some(slopes)} are not the published {_some(published)}",)
+    if _close(slopes, factor * published, 1e-3) and len(slopes) > 1:
+        words = f"slopes are {factor:.6g} times the published ones: a bias before logits are scaled, or other positions"
+        return Interpolate(1 / factor) >> Alibi(), (), (words,)
+    return None, (), (f"slopes {_some(slopes)} are not the published {_some(published)}",)
 
 
 def _other_slopes(num_heads: int) -> Iterator[tuple[str, np.ndarray]]:
     head = np.arange(num_heads)
+    for size in (n for n in range(1, num_heads) if num_heads % n == 0):
+        ranks = f"as if on {num_heads // size} tensor-parallel ranks, each of which counts its own heads"
+        yield (
+            f"slopes of heads 0..{size - 1} restart at head {size}: {ranks}",
+            np.tile(alibi_slopes(size), num_heads // size),
+        )
     yield (
         f"slopes 2^(-8h/{num_heads}) for heads that are no power of two: the published slopes are of the power below",
         2.0 ** (-8 * (head + 1) / num_heads),
@@ -288,44 +290,32 @@ def _some(slopes: np.ndarray) -> str:
     return ", ".join(f"{slope:.4g}" for slope in slopes[:4]) + (", ..." if len(slopes) > 4 else "")
 
 
-class _Buckets(NamedTuple):
-    """Buckets within which a bias is constant; the coarsest ones sort first, but for those of a configuration."""
-
-    groups: int
-    turned: bool
-    t5: T5
-    bucket: Int[np.ndarray, " O"]
-
-
 def _buckets(found: Bias, meant: Sequence[Encoding]) -> Verdict | None:
-    """T5's buckets."""
+    """T5's buckets: a configuration's, or the coarsest usual ones within which a bias is constant."""
     offset, value, apart = found.by_offset()
-    if apart > found.tolerance:
-        return None
-    fitting = []
-    usual = [T5(*sizes, both) for sizes in _BUCKETS for both in (True, False)]
     hints = [each for each in meant if isinstance(each, T5)]
-    for t5, turned in [*((t5, False) for t5 in hints), *((t5, turned) for turned in (False, True) for t5 in usual)]:
-        bucket = np.asarray(t5.steps().at(jnp.asarray(-offset if turned else offset)))
-        held = np.unique(bucket)
-        spread = max(float(np.ptp(value[:, bucket == n], axis=1).max()) for n in held)
+    usual = [T5(*sizes, both) for sizes in _BUCKETS for both in (True, False)]
+    fitting = []
+    for t5, sign in [*((t5, 1) for t5 in hints), *((t5, sign) for sign in (1, -1) for t5 in usual)]:
+        held, mean, spread = _grouped(value, np.asarray(t5.steps().at(jnp.asarray(sign * offset))))
         if spread <= 0.1 * found.tolerance and (t5 in hints or 2 < len(held) < len(offset)):
-            fitting.append(_Buckets(len(held), turned, t5, bucket))
-            if t5 in hints:
-                break
-    if not fitting:
+            fitting.append((t5 not in hints, len(held), -sign, t5, held, mean))
+    if apart > found.tolerance or not fitting:
         return None
-    groups, turned, t5, bucket = min(fitting, key=lambda each: each[:2])
+    _, groups, turned, t5, held, mean = min(fitting, key=lambda each: each[:3])
+    of_head = np.ptp(found.own, axis=1).max() <= found.tolerance
     table = np.zeros((t5.num_buckets, len(value)), np.float32)
-    shift = np.ptp(found.own, axis=1).max() <= found.tolerance
-    for n in np.unique(bucket):
-        table[n] = value[:, bucket == n].mean(axis=1) + found.own[:, 0] * shift
-    facts = [f"{groups} buckets of distance seen up to {np.abs(offset).max()}, {'both ways' if t5.bidirectional else 'one way'}"]
-    findings = []
-    if turned:
-        findings.append(
-            "the offset is query - key instead of key - query: earlier and later keys have exchanged buckets"
-        )
+    table[held] = (mean + found.own[:, :1] * of_head).T
+    ways = "both ways" if t5.bidirectional else "one way"
+    facts = [f"{groups} buckets of distance seen up to {np.abs(offset).max()}, {ways}"]
     if not t5.bidirectional and not found.causal:
         facts.append("later keys share the bucket of distance 0: a decoder's buckets")
-    return Verdict(t5, 0.0, tuple(facts), tuple(findings), params={"table": table})
+    exchanged = "the offset is query - key instead of key - query: earlier and later keys have exchanged buckets"
+    return Verdict(t5, 0.0, tuple(facts), (exchanged,) if turned > 0 else (), params={"table": table})
+
+
+def _grouped(value: Float[np.ndarray, "H N"], key: Int[np.ndarray, " N"]) -> tuple[np.ndarray, np.ndarray, float]:
+    """The keys that occur, the mean value of each, [H, K], and how far a value is from that at most."""
+    held, which = np.unique(key, return_inverse=True)
+    mean = np.stack([np.bincount(which, of_head) for of_head in value]) / np.bincount(which)
+    return held, mean, float(np.abs(value - mean[:, which]).max())
