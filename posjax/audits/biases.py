@@ -86,7 +86,8 @@ class Bias(NamedTuple):
         (part,) = [each for each in parts(encoding) if "bias" in each.hooks] or [none()]
         if not isinstance(part, T5):
             return self.residual(part) <= self.tolerance and self.hides_as(encoding)
-        return not (self.causal and part.bidirectional) and bool(_buckets(self, [part])) and self.hides_as(encoding)
+        found = None if self.causal and part.bidirectional else _buckets(self, [part])
+        return found is not None and found.encoding == part and self.hides_as(encoding)
 
 
 def judge_bias(bias: Float[np.ndarray, "..."], meant: Sequence[Encoding] = ()) -> tuple[Verdict, Bias]:
