@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "encodings": _CONTRACT,
     "attention": {*_CONTRACT, "encodings"},
     "hf": {*_CONTRACT, "encodings", "checks"},
-    "audits": {*_CONTRACT, "encodings", "hf"},
+    "audits": {*_CONTRACT, "encodings", "attention", "hf"},
     "cli": {"audits", "describe", "encoding", "extras", "spec", "user_code"},
     "user_code": {"attention", "data", "spec"},
     "hosting": {*_CONTRACT, "attention"},
