@@ -42,9 +42,9 @@ class Tokenizer:
     rust: Any = field(default=None, repr=False, compare=False)
 
     def encode(self, texts: Sequence[bytes | np.ndarray]) -> list[np.ndarray]:
-        """Returns the tokens of each text: [N_i] uint8 for bytes, int32 from a file; adds no special token, not even `bos`.
+        """Returns the tokens of each text without `bos`: [N_i] uint8 for bytes, int32 from a file; adds no special token.
 
-        Half a character at an end (where a file was cut in two) is dropped.
+        Half a character at an end (where a file was cut in two) is dropped, and so is a `bos` that the text spells out.
 
         Args:
           texts: UTF-8, as bytes or arrays [n_i] uint8.
@@ -57,13 +57,19 @@ class Tokenizer:
         written = [bytes(text).decode("utf-8", "ignore") for text in texts]
         with _RustErrors(self.name):
             found = self.rust.encode_batch(written, add_special_tokens=False)
-        return [np.asarray(each.ids, np.int32) for each in found]
+        ids = [np.asarray(each.ids, np.int32) for each in found]
+        return [each[len(self.bos) :] if tuple(each[: len(self.bos)]) == self.bos else each for each in ids]
 
     def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
         """Returns the text of tokens; bytes that are not UTF-8 become U+FFFD."""
         if self.rust is None:
             return bytes(np.asarray(tokens, np.uint8)).decode("utf-8", "replace")
         return self.rust.decode(np.asarray(tokens).tolist(), skip_special_tokens=False)
+
+    def continuation(self, before: Sequence[int] | np.ndarray, tokens: Sequence[int] | np.ndarray) -> str:
+        """Returns the text of tokens behind others; alone, `decode` may drop the space before their first word."""
+        begins = self.decode(before).rstrip("\ufffd")  # the first bytes of a character
+        return self.decode([*before, *tokens]).removeprefix(begins)
 
 
 BYTES = Tokenizer("bytes", 256)

@@ -33,6 +33,37 @@ def test_tokens_are_those_of_the_file_and_come_back_as_text(tokenizer):
     assert tokenizer.digest == hashlib.sha256(pathlib.Path(tokenizer.name).read_bytes()).hexdigest()
 
 
+_SPACES = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+_STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+_FUSED = {"type": "Sequence", "decoders": [_SPACES, {"type": "ByteFallback"}, {"type": "Fuse"}, _STRIP]}
+_PREPEND = {"type": "Sequence", "normalizers": [
+    {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+]}  # fmt: skip
+_METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}
+_BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+SPACED = {  # what each tokenizer does with spaces: (normalizer, pre_tokenizer, decoder)
+    "Llama-2": (_PREPEND, None, _FUSED),
+    "Metaspace": (None, _METASPACE, _METASPACE),
+    "GPT-2": (None, _BYTES, _BYTES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*SPACED, "bytes"])
+def test_a_prompt_and_its_continuation_are_the_whole_text(name, tmp_path):
+    tokenizer, text = data.BYTES, "the way é on"
+    if name != "bytes":
+        vocab = dict.fromkeys(["<unk>", *"▁ĠtheéwayonÃ©", *(f"<0x{byte:02X}>" for byte in range(256))])
+        model = {"type": "BPE", "vocab": {each: i for i, each in enumerate(vocab)}, "merges": [], "unk_token": "<unk>"}
+        parts = dict(zip(("normalizer", "pre_tokenizer", "decoder"), SPACED[name], strict=True))
+        made = {"version": "1.0", "model": model | {"byte_fallback": True}, "added_tokens": [], **parts}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(made))
+        tokenizer = data.load_tokenizer(tmp_path)
+    (tokens,) = tokenizer.encode([text.encode()])
+    for cut in range(len(tokens)):
+        before = tokenizer.decode(tokens[:cut])
+        assert before.rstrip("\ufffd") + tokenizer.continuation(tokens[:cut], tokens[cut:]) == text
+
+
 def test_bytes_are_tokens_without_a_file():
     assert data.load_tokenizer(None) is data.load_tokenizer("bytes") is data.BYTES
     (tokens,) = data.BYTES.encode(["ä".encode()])
