@@ -1,7 +1,6 @@
 """Compares a measured encoding with the configuration beside it."""
 
 import dataclasses
-import json
 import os
 import pathlib
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from posjax.audits.fit import Lanes, fits
 from posjax.encoding import Encoding
 from posjax.encodings.rotary import PRope, Rope, Rotary
 from posjax.hf import LayersDiffer, from_hf, from_hf_layers
+from posjax.jsonl import parse_json
 
 Config = Mapping[str, Any]
 
@@ -22,10 +22,7 @@ def read_config(config: Config | str | os.PathLike) -> Config:
       ValueError: the file is no JSON object.
     """
     if not isinstance(config, Mapping):
-        read = json.loads(pathlib.Path(config).read_text())
-        if not isinstance(read, dict):
-            raise ValueError(f"{config}: a configuration is a JSON object, got a {type(read).__name__}")
-        config = read
+        config = parse_json(pathlib.Path(config).read_bytes(), config)
     return config["text_config"] if isinstance(config.get("text_config"), Mapping) else config
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from posjax.data.gguf_tokens import tokenizer_of
 from posjax.extras import require
 from posjax.gguf import GGUF, SUFFIX
+from posjax.jsonl import parse_json
 
 FILE = "tokenizer.json"
 _UNKNOWN = "\U0010fffd"  # a character that no vocabulary has
@@ -134,11 +135,8 @@ def _read(path: pathlib.Path) -> tuple[bytes, dict[str, Any]]:
             raise ValueError(f"{path}: {error}") from None
         return json.dumps(found).encode(), found
     content = path.read_bytes()
-    try:
-        found = json.loads(content)
-    except ValueError as error:
-        raise ValueError(f"{path} is not a tokenizer.json: {error}") from None
-    if not isinstance(found, dict) or "model" not in found:
+    found = parse_json(content, path)
+    if "model" not in found:
         raise ValueError(f"{path} is not a tokenizer.json: it has no 'model'")
     return content, found
 

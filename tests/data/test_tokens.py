@@ -77,7 +77,7 @@ def test_half_a_character_at_a_cut_is_left_out(tokenizer):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "is not a tokenizer.json: Expecting"), ("{}", "is not a tokenizer.json: it has no 'model'")],
+    [("{", r"tokenizer\.json is not JSON: Expecting"), ("{}", "is not a tokenizer.json: it has no 'model'")],
 )
 def test_what_is_no_tokenizer_is_told(tmp_path, content, message):
     with pytest.raises(FileNotFoundError, match=r"there is no tokenizer .*give a tokenizer\.json or a folder"):
@@ -136,7 +136,7 @@ def texts(split, **more):
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow"])
 def test_rows_of_a_table_are_documents_and_its_last_tenth_is_held_out(tmp_path, name):
-    write_table(tmp_path / name, [*ROWS, {"text": "", "page": 0}])
+    write_table(tmp_path / name, [*ROWS, {"text": "", "page": 0}, {"text": None, "page": 0}])
     train, held = (texts(split, files=str(tmp_path)) for split in ("train", "validation"))
     assert (train, held) == (TEXTS[:18], TEXTS[18:])
     assert data.load_documents("mine", "test", files=str(tmp_path)).titles == (f"{name}:19", f"{name}:20")
@@ -169,7 +169,9 @@ def test_a_field_that_is_not_there_is_told_with_those_that_are(tmp_path, name):
     ("name", "content", "message"),
     [
         ("a.jsonl", b'{"text": "a"}\n{"text":', "a.jsonl, line 2 is not JSON"),
-        ("a.jsonl", b'["a"]', "a.jsonl, line 1 has no text 'text' but list"),
+        ("a.jsonl", b'["a"]', "a.jsonl, line 1 is not a JSON object but list"),
+        ("a.jsonl", b'{"text": 3}', "a.jsonl, line 1: 'text' holds int, not text"),
+        ("a.arrow", b"ARROW1\0\0", r"a.arrow is an Arrow file with random access \(Feather\).*: save it as parquet"),
         ("a.parquet", b"PAR1", "a.parquet cannot be read as a table"),
         ("a.txt.gz", b"no archive", "a.txt.gz cannot be read as text"),
     ],
