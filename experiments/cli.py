@@ -102,6 +102,8 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
     path = pathlib.Path(directory)
     if re.search(r"[\ud800-\udfff]", str(path)):  # bytes that are not UTF-8
         raise UsageError(f"{flag}={str(path)!a}: the name is no UTF-8; give another directory")
+    if re.match(r"\w+:/", str(path)):  # pathlib drops the second slash
+        raise UsageError(f"{flag}={directory}: addresses cannot be written to; give a directory of this machine")
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".posjax-{os.getpid()}"

@@ -402,3 +402,13 @@ def test_a_folder_where_a_file_would_be_written_is_refused_before_any_work(call,
     done = call("--config=x.py", f"--workdir={tmp_path}")
     line = f"error: {tmp_path / name} is a folder where a file would be written: move it, or give another --workdir\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+
+
+@pytest.mark.parametrize("flag", ["--workdir", "--out"])
+@pytest.mark.parametrize("address", ["gs://bucket/run", "s3://bucket/run"])
+def test_an_address_is_no_directory(flag, address, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for given in (address, pathlib.Path(address)):
+        with pytest.raises(cli.UsageError, match=rf"{flag}={address[:4]}.*: addresses cannot be written to"):
+            cli.writable(given, flag)
+    assert [*tmp_path.iterdir()] == []

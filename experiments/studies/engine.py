@@ -54,7 +54,7 @@ from experiments.studies.tuner import Tuner, with_tune
 from experiments.studies.weights import Weights, kept_weights, load_decoder, plain, rate_of, row_fields, row_hash
 from posjax import data
 from posjax.files import replace_file
-from posjax.jsonl import config_hash, strict
+from posjax.jsonl import config_hash, parse_json, strict
 from posjax.spec import layers_text, nearest, parse_layers
 from posjax.training import loop
 from posjax.training.algorithmic import Algorithmic
@@ -452,7 +452,7 @@ class Engine:
             if not path.exists():
                 found = find_factors(base.run, search, row, self._documents[row.study])
                 write_json(path, {"factors": found})
-            self._factors[base.hash] = tuple(json.loads(path.read_text())["factors"])
+            self._factors[base.hash] = tuple(parse_json(path.read_bytes(), path)["factors"])
         return self._factors[base.hash]
 
     def _train(
@@ -579,7 +579,7 @@ def _part_of(rows: list[Row], part: tuple[int, int] | None) -> list[Row]:
 def _refuse_other_study(study: Study, workdir: pathlib.Path) -> None:
     """Refuses a folder whose page and config are another study's; other fields of the same one are other rows."""
     path = workdir / "config.json"
-    before = json.loads(path.read_text()).get("name") if path.exists() else None
+    before = parse_json(path.read_bytes(), path).get("name") if path.exists() else None
     now = study.config.get("name")
     if before is not None and before != now:
         raise ValueError(f"{workdir} holds the study {before!r}, and this one is {now!r}: use another --workdir")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import operator
 import os
 import pathlib
@@ -18,6 +17,7 @@ from posjax.encodings.bias import T5
 from posjax.encodings.rotary import PRope, Rope, Rotary
 from posjax.hf import LayersDiffer, from_hf, from_hf_layers
 from posjax.hf.models import OTHERS, t5
+from posjax.jsonl import parse_json
 
 Config = Mapping[str, Any]
 
@@ -29,10 +29,7 @@ def read_config(config: Config | str | os.PathLike) -> Config:
       ValueError: the file is no JSON object.
     """
     if not isinstance(config, Mapping):
-        read = json.loads(pathlib.Path(config).read_text())
-        if not isinstance(read, dict):
-            raise ValueError(f"{config}: a configuration is a JSON object, got a {type(read).__name__}")
-        config = read
+        config = parse_json(pathlib.Path(config).read_bytes(), config)
     return config["text_config"] if isinstance(config.get("text_config"), Mapping) else config
 
 

@@ -18,6 +18,7 @@ import safetensors.numpy
 
 from posjax.files import naming, replace_file
 from posjax.hub import local
+from posjax.jsonl import parse_json
 
 # Prefixes that DistributedDataParallel, torch.compile and PEFT put before every name.
 _WRAPPERS = ("module.", "_orig_mod.", "base_model.model.")
@@ -181,17 +182,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     if not path.exists():
         return {}
-    try:
-        found = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is not a JSON object but {type(found).__name__}")
-    return found
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
+    return parse_json(path.read_bytes(), path, strict=True)
 
 
 # Types of tensors by their names in the header of a safetensors file.

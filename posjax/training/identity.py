@@ -28,7 +28,7 @@ from ml_collections import ConfigDict
 from posjax.data.containers import digest_of
 from posjax.environment import describe
 from posjax.files import replace_file
-from posjax.jsonl import config_hash, strict
+from posjax.jsonl import config_hash, parse_json, strict
 from posjax.spec import parse_layers
 from posjax.training.checkpoints import CheckpointError
 from posjax.training.tasks import Task
@@ -116,11 +116,11 @@ def read_run(workdir: str | os.PathLike) -> dict[str, Any]:
     path = pathlib.Path(workdir) / RUN
     mend = "put back a copy of it, or move the directory away to start afresh"
     try:
-        about = json.loads(path.read_bytes())
-        seal = about.pop("seal")
-    except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
+        about = parse_json(path.read_bytes(), RUN)
+        is_whole = about.pop("seal") == config_hash(about)
+    except (OSError, ValueError, KeyError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}): {mend}") from error
-    if seal != config_hash(about):
+    if not is_whole:
         raise CheckpointError(f"{path} differs from what was written: {mend}")
     return about
 
