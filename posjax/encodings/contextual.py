@@ -1,6 +1,6 @@
 """Encodings whose bias depends on the content of queries and keys and on their relative position."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -127,7 +127,7 @@ class Shaw(Encoding):
             out = out + jnp.einsum("htr,re->the", by_row, table)
         return out
 
-    def _axes(self, tables: Sequence[Float[Array, "R D"]], q_site: Site, k_site: Site) -> list[tuple[Array, Array]]:
+    def _axes(self, tables: Float[Array, "A R D"] | tuple, q_site: Site, k_site: Site) -> list[tuple[Array, Array]]:
         """The positions of queries and keys on each axis."""
         q_position, k_position = axes(q_site), axes(k_site)
         if q_position.shape[1] != len(tables):
