@@ -109,6 +109,16 @@ def test_factorized_without_prefix_rows_refuses_prefix_tokens():
         encoding.init(KEY, pj.Dims(4, 1, 4, length=9))
 
 
+def test_factorized_tables_of_a_video_are_resized_axis_by_axis():
+    encoding = pj.parse("learned_factorized")
+    with pytest.raises(ValueError, match="got grid=None"):
+        encoding.init(KEY, pj.Dims(6, 1, 6))
+    params = encoding.init(KEY, pj.Dims(6, 1, 6, grid=(2, 3, 4)))
+    _, resized = encoding.resized(params, (2, 3, 4), (5, 3, 2))
+    assert {name: table.shape for name, table in resized.items()} == {"time": (5, 2), "row": (3, 2), "column": (2, 2)}
+    np.testing.assert_array_equal(resized["row"], params["row"])
+
+
 def test_digit_places():
     places = digit_places(tokens("98+7=501.12"), DIGITS)
     np.testing.assert_array_equal(places, [1, 2, 0, 1, 0, 1, 2, 3, 0, 1, 2])

@@ -194,9 +194,12 @@ const forms = (() => {
   /** @type {Record<string, (q: number, k: number, of: any) => boolean>} */
   const MASKS = {
     none: () => true,
-    window: (q, k, {size}) => Math.abs(q - k) < size,
+    window: (q, k, {size, ahead = size - 1}) => q - k < size && k - q <= ahead,
     dilated: (q, k, {size, dilation}) => Math.abs(q - k) <= (size - 1) * dilation && (q - k) % dilation === 0,
-    chunked: (q, k, {size}) => Math.floor(q / size) === Math.floor(k / size),
+    chunked: (q, k, {size, before = 0, after = 0}) => {
+      const chunks = Math.floor(k / size) - Math.floor(q / size);
+      return -before <= chunks && chunks <= after;
+    },
     longformer: (q, k, {window, global}) => Math.abs(q - k) <= window / 2 || k < global || q < global,
     sinks: (q, k, {sinks, window}) => Math.abs(q - k) < window || k < sinks,
     streaming: (q, k, {sinks, window}) => Math.abs(q - k) < window || k < sinks,

@@ -167,6 +167,8 @@ def test_t5_buckets(forms, told):
 
 MASKS = {
     "window(size=5)": ("window", dict(size=5)),
+    "window(size=5, ahead=2)": ("window", dict(size=5, ahead=2)),
+    "chunked(size=3, before=1)": ("chunked", dict(size=3, before=1)),
     "dilated(size=4, dilation=3)": ("dilated", dict(size=4, dilation=3)),
     "chunked(size=6)": ("chunked", dict(size=6)),
     "longformer(window=6, num_global=2)": ("longformer", {"window": 6, "global": 2}),
