@@ -1,12 +1,11 @@
-"""Golden vectors of gates and masks, from transformers and from formulas written down once more in torch:
+"""Golden vectors of masks, from transformers:
 
     python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
     /tmp/goldens/bin/pip install timm==1.0.31 torchvision pillow --no-deps
-    /tmp/goldens/bin/python tests/goldens/make_gates.py
+    /tmp/goldens/bin/python tests/goldens/make_masks.py
 
 Masks come from transformers: Mistral's and the bidirectional sliding window as they are, Longformer's and BigBird's by
-what their attention returns for given queries, keys and values. Gates come in no package that runs on a CPU: here they
-follow the authors' code (the names hold `transcribed`) on whole sequences, with torch's own cumsum and convolution.
+what their attention returns for given queries, keys and values.
 """
 
 from pathlib import Path
@@ -21,7 +20,6 @@ for _name in ("nms", "qnms"):
     _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 import timm
-from torch.nn import functional as F
 from transformers import BigBirdConfig, LongformerConfig, masking_utils
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention, BigBirdModel
 from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
@@ -108,63 +106,6 @@ def bigbird() -> dict:
     return out | {"bigbird_eval_draws": draws}
 
 
-def gates() -> None:
-    length = 17
-    x = torch.randn(length, WIDTH)
-    out = dict(x=x)
-    for name, num in (("gate", 1), ("gates", 2)):
-        layer = torch.nn.Linear(WIDTH, num * HEADS)
-        torch.nn.init.normal_(layer.weight, std=0.5)
-        out |= {f"{name}_kernel": layer.weight.T.contiguous(), f"{name}_bias": layer.bias, name: layer(x)}
-    q, k, v = torch.randn(3, length, HEADS, DIM)
-    out |= dict(q=q, k=k, v=v)
-    out["fox_transcribed"] = forgetting(q, k, v, F.logsigmoid(out["gate"]))
-    out["fox_window_transcribed"] = forgetting(q, k, v, F.logsigmoid(out["gate"]), window=4)
-    out["cable_transcribed"] = between(torch.cumsum(-F.softplus(out["gate"]), dim=0))
-    forward, backward = torch.cumsum(F.logsigmoid(out["gates"]) * 2.5, dim=0).chunk(2, dim=1)
-    out["data_dependent_alibi_transcribed"] = between(forward).tril() + between(-backward).triu()
-    save("gates", **out, **selective(x, q, k))
-
-
-def between(total):
-    """[H, T, T]: the running sums at queries less those at keys."""
-    return total.T[:, :, None] - total.T[:, None, :]
-
-
-def forgetting(q, k, v, log_gate, window=None):
-    """flash-linear-attention, ops/forgetting_attn/naive.py."""
-    logits = torch.einsum("qhd,khd->hqk", q * DIM**-0.5, k) + between(log_gate.cumsum(0))
-    seen = torch.ones(len(q), len(q), dtype=torch.bool).tril()
-    if window is not None:
-        seen = seen & seen.triu(1 - window)
-    return torch.einsum("hqk,khd->qhd", torch.softmax(logits.masked_fill(~seen, -torch.inf), dim=-1), v)
-
-
-def selective(x, q, k) -> dict:
-    """selective-rope, modules/rotary.py, at its defaults but for a lower rank and base."""
-    rank, base, taps = 5, 100.0, 4
-    down, up = torch.nn.Linear(WIDTH, rank, bias=False), torch.nn.Linear(rank, WIDTH // 2, bias=False)
-    conv = torch.nn.Conv1d(WIDTH // 2, WIDTH // 2, taps, groups=WIDTH // 2, padding=taps - 1, bias=False)
-    unit = x.reshape(-1, HEADS, DIM)
-    unit = unit / torch.sqrt(unit.square().sum(-1, keepdim=True) + 1e-6)
-    phi = conv(up(down(unit.reshape(-1, WIDTH))).T[None])[0, :, : len(x)].T.reshape(-1, HEADS, DIM // 2)
-    angle = phi.cumsum(0) / base ** (torch.arange(0, DIM, 2) / DIM)
-
-    def turned(y):
-        a, b = y.chunk(2, dim=-1)
-        return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], dim=-1)
-
-    shape = (HEADS, DIM // 2)
-    return {
-        "selective_down": down.weight.T,
-        "selective_up": up.weight.T.reshape(rank, *shape),
-        "selective_taps": conv.weight[:, 0].T.reshape(taps, *shape),
-        "selective_q_transcribed": turned(q),
-        "selective_k_transcribed": turned(k),
-    }
-
-
 if __name__ == "__main__":
     torch.manual_seed(0)
     masks()
-    gates()
