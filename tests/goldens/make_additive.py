@@ -1,24 +1,10 @@
-"""Golden vectors of additive codes, tables, PEG and temperatures:
-
-    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
-    /tmp/goldens/bin/pip install timm==1.0.31 torchvision pillow --no-deps
-    /tmp/goldens/bin/python tests/goldens/make_additive.py
+"""Golden vectors of additive codes, tables, PEG and temperatures.
 
 additive.npz holds inputs, outputs and `versions`.
 """
 
-from pathlib import Path
-
-import numpy as np
 import torch
-
-# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-import timm
-import transformers
+from maker import save
 from timm.layers import build_sincos2d_pos_embed
 from timm.models.twins import PosConv
 from transformers import Llama4TextConfig, ViTConfig
@@ -27,8 +13,6 @@ from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_
 from transformers.models.vit.modeling_vit import ViTEmbeddings
 from transformers.models.vit_mae.modeling_vit_mae import build_2d_sinusoidal_position_embedding
 
-HERE = Path(__file__).parent
-VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers, timm)]
 GRIDS = [(3, 5, 32, 10_000.0), (7, 4, 24, 100.0), (4, 4, 8, 10_000.0)]  # height, width, channels, base
 FAR = [1, 2, 8191, 8192, 8193, 16_383, 16_384, 100_000, 2**20]
 
@@ -87,6 +71,4 @@ def temperatures() -> dict:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    arrays = vit() | sines_on_grids() | peg() | temperatures()
-    arrays = {k: v.detach().numpy() if torch.is_tensor(v) else np.asarray(v) for k, v in arrays.items()}
-    np.savez_compressed(HERE / "additive.npz", versions=np.array(VERSIONS), **arrays)
+    save("additive", vit() | sines_on_grids() | peg() | temperatures())

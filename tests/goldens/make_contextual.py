@@ -1,19 +1,10 @@
 """Golden vectors of content-dependent encodings: whole attentions of transformers.
 
-Run as tests/goldens/make.py says, with this file's name; the result is contextual.npz.
+Run as tests/goldens/maker.py says, with this file's name; the result is contextual.npz.
 """
 
-from importlib.metadata import version
-from pathlib import Path
-
-import numpy as np
 import torch
-
-# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
+from maker import noise, save
 from transformers import DebertaV2Config, Wav2Vec2BertConfig, XLNetConfig, XLNetModel
 from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention, make_log_bucket_position
 from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import (
@@ -29,10 +20,6 @@ DEBERTA = [  # buckets, max distance, types, tokens
     (4, 5, ["p2c"], 9),
 ]
 XLNET = [(9, 9, -1), (7, 16, -1), (11, 11, 4), (1, 8, 3)]  # queries, keys (memories first), clamp_len
-
-
-def noise(*shape, dtype=torch.float32):
-    return torch.randn(*shape).half().to(dtype)  # small in the file, exact in any type
 
 
 def heads(x, num_heads):
@@ -119,6 +106,4 @@ if __name__ == "__main__":
     for number, setting in enumerate(XLNET):
         arrays |= xlnet(number, *setting)
     arrays |= wav2vec2_bert("relative", 11) | wav2vec2_bert("relative_key", 14)
-    arrays = {name: x.detach().numpy() for name, x in arrays.items()}
-    versions = np.array([f"{package} {version(package)}" for package in ("torch", "transformers", "timm")])
-    np.savez_compressed(Path(__file__).parent / "contextual.npz", versions=versions, **arrays)
+    save("contextual", arrays)

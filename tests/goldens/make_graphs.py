@@ -4,17 +4,17 @@
     /tmp/goldens/bin/pip install scipy
     /tmp/goldens/bin/python tests/goldens/make_graphs.py /tmp/Graphormer
 
-in the environment that tests/goldens/make.py describes; the result is graphs.npz. Graphormer's layers are run as they are, on
+in the environment of tests/goldens/maker.py; the result is graphs.npz. Graphormer's layers are run as they are, on
 distances by scipy (their own are in Cython).
 """
 
 import importlib.util
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
+from maker import save
 from scipy.sparse.csgraph import shortest_path
 
 NODES, HEADS, WIDTH = 13, 3, 24
@@ -82,5 +82,4 @@ if __name__ == "__main__":
     arrays = graphormer(authors_layers(sys.argv[1]), graph) | {"adjacency": graph}
     arrays = {name: y.detach().numpy() if torch.is_tensor(y) else y for name, y in arrays.items()}
     arrays = {name: y.astype(np.int8 if y.dtype.kind == "i" else np.float32) for name, y in arrays.items()}
-    versions = np.array([f"torch {version('torch')}"])
-    np.savez_compressed(Path(__file__).parent / "graphs.npz", versions=versions, **arrays)
+    save("graphs", arrays, packages=["torch"])

@@ -1,15 +1,12 @@
 """Golden vectors of Inkling's relative bias and Inkling 2's sinks: whole attentions of transformers.
 
-Run as tests/goldens/make.py says, with transformers 5.24 and this file's name; the result is inkling.npz. q, k and v are what
+Run as tests/goldens/maker.py says, with this file's name; the result is inkling.npz. q, k and v are what
 the attentions' own projections, convolutions and norms make of noise, before any temperature; `out` is what their heads
 read, before the output projection.
 """
 
-from importlib.metadata import version
-from pathlib import Path
-
-import numpy as np
 import torch
+from maker import noise, save
 from transformers import Inkling2TextConfig, InklingTextConfig
 from transformers.models.inkling.modeling_inkling import InklingAttention
 from transformers.models.inkling2.modeling_inkling2 import Inkling2FullAttention, Inkling2SlidingAttention
@@ -34,10 +31,6 @@ SIZES = dict(
     log_scaling_alpha=0.5,
     attn_implementation="eager",
 )
-
-
-def noise(*shape):
-    return torch.randn(*shape).half().float()  # small in the file, exact in any type
 
 
 def randomized(module):
@@ -110,6 +103,4 @@ if __name__ == "__main__":
     arrays = {}
     for number, window in enumerate((LENGTH, WINDOW)):
         arrays |= inkling(number, window) | inkling2(number, window)
-    arrays = {name: small(x) for name, x in arrays.items()}
-    versions = np.array([f"{package} {version(package)}" for package in ("torch", "transformers")])
-    np.savez_compressed(Path(__file__).parent / "inkling.npz", versions=versions, **arrays)
+    save("inkling", {name: small(x) for name, x in arrays.items()}, packages=["torch", "transformers"])

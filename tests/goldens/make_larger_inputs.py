@@ -3,18 +3,15 @@
     git clone https://github.com/DTU-PAS/parabolic-position-encoding /tmp/pape  # commit 21cb390
     /tmp/goldens/bin/python tests/goldens/make_larger_inputs.py /tmp/pape
 
-in the environment that tests/goldens/make.py describes; the result is larger_inputs.npz.
+in the environment that tests/goldens/maker.py describes; the result is larger_inputs.npz.
 """
 
 import sys
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
-import numpy as np
 import torch
+from maker import save
 
-HERE = Path(__file__).parent
-VERSIONS = [f"torch {torch.__version__}"]
 HEADS, DIM = 3, 12
 
 
@@ -49,5 +46,4 @@ def parabolas(clone):
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
-    arrays = {name: value.detach().numpy() for name, value in parabolas(sys.argv[1]).items()}
-    np.savez_compressed(HERE / "larger_inputs.npz", versions=np.array(VERSIONS), **arrays)
+    save("larger_inputs", parabolas(sys.argv[1]), packages=["torch"])

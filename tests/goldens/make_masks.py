@@ -1,43 +1,21 @@
-"""Golden vectors of masks, from transformers:
-
-    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
-    /tmp/goldens/bin/pip install timm==1.0.31 torchvision pillow --no-deps
-    /tmp/goldens/bin/python tests/goldens/make_masks.py
+"""Golden vectors of masks, from transformers.
 
 Masks come from transformers: Mistral's and the bidirectional sliding window as they are, Longformer's and BigBird's by
 what their attention returns for given queries, keys and values.
 """
 
-from pathlib import Path
-
 import numpy as np
 import torch
-import transformers
-
-# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-import timm
+from maker import save
 from transformers import BigBirdConfig, LongformerConfig, masking_utils
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention, BigBirdModel
 from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
-HERE = Path(__file__).parent
-VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers, timm)]
 HEADS, DIM = 3, 4
 WIDTH = HEADS * DIM
 WINDOWS = [1, 2, 5, 16]
 LONGFORMER = [(4, 0), (4, 1), (6, 3)]  # attention window, global tokens; its code takes no window of 2
 BIGBIRD = [(4, 6), (3, 9)]  # block size, blocks
-
-
-def save(name: str, **arrays) -> None:
-    arrays = {
-        key: value.detach().numpy() if torch.is_tensor(value) else np.asarray(value) for key, value in arrays.items()
-    }
-    np.savez_compressed(HERE / f"{name}.npz", versions=np.array(VERSIONS), **arrays)
 
 
 def masks() -> None:
@@ -50,7 +28,8 @@ def masks() -> None:
             out[f"{name}_{window}"] = masking_utils.sdpa_mask(
                 1, 13, 13, mask_function=function, allow_is_causal_skip=False, allow_is_bidirectional_skip=False
             )[0, 0]
-    save("masks", windows=WINDOWS, longformer=LONGFORMER, bigbird=BIGBIRD, **out, **longformer(), **bigbird())
+    settings = dict(windows=WINDOWS, longformer=LONGFORMER, bigbird=BIGBIRD)
+    save("masks", settings | out | longformer() | bigbird())
 
 
 def longformer() -> dict:

@@ -1,6 +1,6 @@
 """Golden vectors of text with images.
 
-Run as tests/goldens/make.py says, with this file's name; the result is multimodal.npz. transformers' Qwen2-VL places tokens
+Run as tests/goldens/maker.py says, with this file's name; the result is multimodal.npz. transformers' Qwen2-VL places tokens
 and its Qwen3.5 turns a quarter of a head. Layouts of no package are written down once more from their authors' code, which
 each function names, token by token.
 """
@@ -9,7 +9,7 @@ import math
 from types import MethodType, SimpleNamespace
 
 import torch
-from make_bias import noise, save
+from maker import noise, save
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
 from transformers.models.qwen3_5 import modeling_qwen3_5 as qwen
 
@@ -108,4 +108,4 @@ if __name__ == "__main__":
     arrays |= {"position": POSITION, "wide": wide, "qwen3_5": of_qwen3_5(wide)}
     tokens = torch.tensor([5, 869, 7, 7, 7, 7, 7, 13, 869, 2, 4])
     arrays |= {"tokens": tokens, "bilevel": bilevel(tokens)}
-    save("multimodal", {name: value.detach().numpy() for name, value in arrays.items()})
+    save("multimodal", arrays)

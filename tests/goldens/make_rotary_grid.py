@@ -1,24 +1,10 @@
-"""Golden vectors of rotary encodings on grids, learned and generalised, from timm and transformers:
-
-    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
-    /tmp/goldens/bin/pip install timm==1.0.31 torchvision pillow --no-deps
-    /tmp/goldens/bin/python tests/goldens/make_rotary_grid.py
+"""Golden vectors of rotary encodings on grids, learned and generalised, from timm and transformers.
 
 Positions are small, as the references compute angles as float32 products.
 """
 
-from pathlib import Path
-
-import numpy as np
 import torch
-import transformers
-
-# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-import timm
+from maker import save
 from timm.layers import (
     Attention,
     RotaryEmbeddingCat,
@@ -35,8 +21,6 @@ from transformers.models.pixtral.modeling_pixtral import PixtralVisionRotaryEmbe
 from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2
 from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3
 
-HERE = Path(__file__).parent
-VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers, timm)]
 GRIDS = [(3, 5), (7, 2), (1, 4)]
 DIM, HEADS = 24, 3
 TOKENS = torch.randn(1, HEADS, 15, DIM, generator=torch.Generator().manual_seed(1))
@@ -176,5 +160,4 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     arrays = axial() | normalised() | mixed() | multimodal() | attention()
     arrays |= {"x": heads_last(TOKENS)} | fope()
-    arrays = {name: value.detach().numpy() for name, value in arrays.items()}
-    np.savez_compressed(HERE / "rotary_grid.npz", versions=np.array(VERSIONS), **arrays)
+    save("rotary_grid", arrays)
