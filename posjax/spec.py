@@ -84,7 +84,7 @@ def register_pattern(name: str) -> Callable[[type[_Class]], type[_Class]]:
 
 
 def plain_arguments(cls: type[_Class]) -> type[_Class]:
-    """Class decorator: NumPy scalars become numbers of Python, which specs and JSON spell, and lists tuples, which have a hash."""
+    """Class decorator: NumPy scalars become numbers of Python, which JSON spells, and lists tuples, which have a hash."""
     init = cls.__init__
 
     @functools.wraps(init)

@@ -66,6 +66,7 @@ class Shaw(Encoding):
     scaled: bool = True
 
     def __post_init__(self):
+        super().__post_init__()
         if self.max_relative_position is None and self.right is not None:
             raise ValueError(f"right={self.right} needs a max_relative_position: with None all offsets are told apart")
 
@@ -112,8 +113,8 @@ class Shaw(Encoding):
             by_row = by_row * q.shape[-1] ** -0.5 if self.scaled else by_row
             bias = bias + choose(
                 line.holds,
-                lambda by_row, far=self._far(table): at_line(by_row, k.shape[0], line.first, *far),
-                lambda by_row, row=self._row(table, start, to): at(by_row, row),
+                lambda by_row, table=table: at_line(by_row, k.shape[0], line.first, *self._far(table)),
+                lambda by_row, table=table, start=start, to=to: at(by_row, self._row(table, start, to)),
                 by_row,
             )
         return jnp.where(related(q_site, k_site), bias, 0.0)
@@ -126,8 +127,10 @@ class Shaw(Encoding):
         for table, (start, to) in zip(params["value"], self._axes(params["value"], q_site, k_site), strict=True):
             by_row = choose(
                 line.holds,
-                lambda weights, far=self._far(table): sums_on_line(weights, line.first, *far),
-                lambda weights, row=self._row(table, start, to), rows=len(table): sums_at(weights, row, rows),
+                lambda weights, table=table: sums_on_line(weights, line.first, *self._far(table)),
+                lambda weights, table=table, start=start, to=to: sums_at(
+                    weights, self._row(table, start, to), len(table)
+                ),
                 weights,
             )
             out = out + jnp.einsum("htr,re->the", by_row, table)
