@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import jax
@@ -113,10 +114,11 @@ def test_a_tree_without_a_manifest_is_no_step(copy, tmp_path, monkeypatch, capfd
     seal.write_text(json.dumps(kept))
     assert Checkpoints(copy).restore(small())[0] == 1
     assert "Event loop" not in capfd.readouterr().err
-    monkeypatch.setattr("posjax.training.checkpoints._literal", contextlib.nullcontext)
-    with pytest.raises(CheckpointError, match=r"step 1 could not be saved in .*x\[1\]"):
-        with Checkpoints(tmp_path / "x[1]") as checkpoints:
-            checkpoints.save(1, small(1))
+    (tmp_path / "y[1]").mkdir()
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda **_: contextlib.nullcontext(tmp_path / "y[1]"))
+    refused = pytest.raises(CheckpointError, match=r"step 1 could not be saved in .*x\[1\]")
+    with refused, Checkpoints(tmp_path / "x[1]") as checkpoints:
+        checkpoints.save(1, small(1))
     assert Checkpoints(tmp_path / "x[1]").steps() == []
 
 
