@@ -33,7 +33,7 @@ def get_config() -> ConfigDict:
     config.optimizer.schedule = "cosine"
     config.optimizer.warmup_steps = config.get_ref("steps") // 20
     config.optimizer.weight_decay = 0.0
-    config.optimizer.clip_norm = 1.0
+    config.optimizer.clip_norm = 1.0  # largest global norm of the gradient; 0 does not clip
     config.optimizer.b1 = 0.9
     config.optimizer.b2 = 0.99
     config.optimizer.decay_encoding = False

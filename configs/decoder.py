@@ -37,7 +37,7 @@ def get_config(what: str = "") -> ConfigDict:
     config.optimizer.schedule = "cosine"
     config.optimizer.warmup_steps = config.get_ref("steps") // 10  # a tenth of them, also where they are overridden
     config.optimizer.weight_decay = 0.1
-    config.optimizer.clip_norm = 1.0
+    config.optimizer.clip_norm = 1.0  # largest global norm of the gradient; 0 does not clip
     config.optimizer.b1 = 0.9
     config.optimizer.b2 = 0.99
     config.optimizer.decay_encoding = False
@@ -45,7 +45,9 @@ def get_config(what: str = "") -> ConfigDict:
     config.init_from = config_dict.placeholder(
         str
     )  # a workdir, or a folder of transformers, to start from: a fine-tune
-    config.init_encoding = "keep"  # what the encoding has learned, where another one can take it over; or new
+    config.init_encoding = (
+        "keep"  # what the encoding has learned, where another one can take it over; new; or keep_or_new
+    )
     config.init_ignore = config_dict.placeholder(str)  # keys of the folder's config.json to pass over, with commas
 
     config.batch_size = 16
@@ -98,6 +100,8 @@ def _model() -> ConfigDict:
     model.tied_embedding = True
     model.dropout = 0.0
     model.implementation = "auto"  # of attention: dense, blockwise
+    model.scan = False  # the blocks as a loop, which compiles in a fraction of the time
+    model.remat = "none"  # what of a block is computed again for gradients, to save memory: none, full, dots, attention
     model.dtype = "float32"  # of activations; bfloat16 on accelerators
     model.attention_dtype = config_dict.placeholder(str)  # as dtype
     model.param_dtype = "float32"

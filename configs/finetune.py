@@ -10,6 +10,9 @@
     python -m experiments.train --config=configs/finetune.py:vit --config.init_from=dinov2-small \
         --config.data.name=folder --config.data.data_dir=PICTURES --config.data.image_size="(126, 126)"
 
+    python -m experiments.ablate --config=configs/finetune.py:vit --config.init_from=dinov2-small --seeds 0,1,2 \
+        --encodings learned "learned + axial_rope" "{own}" --config.data.name=folder --config.data.data_dir=PICTURES
+
 The model is the one that learned: a field of config.model that is set holds instead of what it says, as other encodings
 do ({own} is its own) and float32 parameters, which small steps need. An encoding that learns something else than the one
 there is refused; init_encoding=new drops what was learned and starts the other one as a new model would. Tokens are those

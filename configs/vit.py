@@ -28,14 +28,16 @@ def get_config() -> ConfigDict:
     config.optimizer.schedule = "cosine"
     config.optimizer.warmup_steps = config.get_ref("steps") // 10  # a tenth of them, also where they are overridden
     config.optimizer.weight_decay = 0.05
-    config.optimizer.clip_norm = 1.0
+    config.optimizer.clip_norm = 1.0  # largest global norm of the gradient; 0 does not clip
     config.optimizer.b1 = 0.9
     config.optimizer.b2 = 0.999
     config.optimizer.decay_encoding = False
 
     config.init_from = config_dict.placeholder(str)  # a workdir, or a file of weights, to start from: a fine-tune
     config.init_head = "keep"  # where it has as many classes; or new
-    config.init_encoding = "keep"  # what the encoding has learned, where another one can take it over; or new
+    config.init_encoding = (
+        "keep"  # what the encoding has learned, where another one can take it over; new; or keep_or_new
+    )
     # Of tables: a method of posjax.encodings.resize; None takes that of the file's authors.
     config.init_resize = config_dict.placeholder(str)
 
@@ -103,6 +105,8 @@ def _model() -> ConfigDict:
     model.drop_path = 0.0  # stochastic depth, of the last layer
     model.patch_dropout = 0.0
     model.implementation = "auto"  # of attention: dense, blockwise
+    model.scan = False  # the blocks as a loop, which compiles in a fraction of the time
+    model.remat = "none"  # what of a block is computed again for gradients, to save memory: none, full, dots, attention
     model.dtype = "float32"  # of activations; bfloat16 on accelerators
     model.attention_dtype = config_dict.placeholder(str)  # as dtype
     model.param_dtype = "float32"

@@ -102,6 +102,8 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
     path = pathlib.Path(directory)
     if re.search(r"[\ud800-\udfff]", str(path)):  # bytes that are not UTF-8
         raise UsageError(f"{flag}={str(path)!a}: the name is no UTF-8; give another directory")
+    if re.match(r"\w+:/", str(path)):  # pathlib drops the second slash
+        raise UsageError(f"{flag}={directory}: addresses cannot be written to; give a directory of this machine")
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".posjax-{os.getpid()}"
@@ -463,6 +465,7 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
     """
     from absl import flags
     from ml_collections import config_flags
+    from ml_collections.config_flags import config_path
 
     fields, named, escaped = dict(_fields(config)), {}, []
     for word in overrides:
@@ -473,6 +476,8 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
             near = _nearest(field, fields)
             hint = f"did you mean {near}?" if near else f"the fields are {', '.join(fields)}"
             raise UsageError(f"{word}: no such field; {hint}")
+        if value == "=None" and config_path.get_value(path[1], config) is None:
+            continue  # absl would make a text of it, or refuse it
         # absl splits at the first =, but labels may hold one
         escaped.append(re.sub(_LABEL, lambda label: label[0].replace("=", r"\x3d"), path[0]) + value)
     values = flags.FlagValues()

@@ -62,8 +62,6 @@ def _generate(args: argparse.Namespace) -> None:
             model, params, spec, lambda changed: changed.init(jax.random.key(0), *changed.example())["params"]
         )
     (tokens,), bos = tokenizer.encode([text.encode()]), tokenizer.bos
-    if tuple(tokens[: len(bos)]) == bos:
-        bos = ()  # the prompt's text already begins with it
     tokens = np.append(np.int32(bos), tokens)
     if not len(tokens):
         raise ValueError("the prompt has no tokens: give some text to continue")
@@ -75,7 +73,7 @@ def _generate(args: argparse.Namespace) -> None:
     variables = {"params": jax.device_put(params)}
     added = np.asarray(generate(model, variables, prompt, sites(len(tokens)), steps=args.steps, **sampling)[0])
     elapsed = time.perf_counter() - began
-    print(tokenizer.decode(added))
+    print(tokenizer.continuation(tokens, added))
     begins = f", {tokenizer.decode(bos)} before them among these" if bos else ""
     print(
         f"{len(tokens):,} tokens read{begins}, {args.steps:,} added in {elapsed:.1f} s, compiling included",

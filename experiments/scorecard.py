@@ -70,7 +70,9 @@ def _kept(out: pathlib.Path, rows: Mapping[str, Measurable], args: argparse.Name
     """The cards in a folder that belong to these rows, and the text on how they were made; empty if there are none."""
     if not (out / "scorecard.json").exists():
         return {}, {}
-    found = json.loads((out / "scorecard.json").read_text())
+    from posjax.jsonl import parse_json
+
+    found = parse_json((out / "scorecard.json").read_bytes(), out / "scorecard.json")
     for name in ("seed", "length"):
         if found["about"][name] != getattr(args, name):
             was = f"{out} was measured with --{name}={found['about'][name]}, not {getattr(args, name)}"

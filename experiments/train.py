@@ -36,19 +36,17 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     from experiments.studies.running import Progress, StopRequest
     from experiments.studies.weights import Weights
     from posjax.training.identity import read_run
-    from posjax.training.initial import as_started, initial_params, start_of
+    from posjax.training.initial import as_started, initial_params, options_of, start_of
     from posjax.training.loop import Stopped, check, train
     from posjax.training.processes import is_first
     from posjax.training.runs import Run
     from posjax.training.tasks import make_task
 
     seeds, start = (config.seed,), start_of(config)
-    options = {"init_head": "head", "init_encoding": "encoding", "init_resize": "method"}
-    options = {option: config[name] for name, option in options.items() if name in config}
     config = as_started(config, start)
     task = make_task(config)
     programs = check(task, config, seeds)
-    initial = None if start is None else initial_params(start, task, seeds, **options)
+    initial = None if start is None else initial_params(start, task, seeds, **options_of(config))
     environment.compilation_cache(workdir / "compiled")  # a restart need not compile again
     for line in programs.left_out() if is_first() else ():
         print("kept whole on every device:", line, file=sys.stderr)

@@ -148,11 +148,18 @@ def padded(mask: Shaped[Array, "*B T"]) -> Site:
 
     Padding may stand left, right or between. `mask` is the `attention_mask` of transformers, and may be traced.
 
+    Raises:
+      ValueError: for floats other than 0 and 1, as of an additive mask.
+
     >>> padded(np.array([0, 0, 1, 1])).position
     array([0, 0, 0, 1], dtype=int32)
     """
     where = jnp if isinstance(mask, jax.Array) else np
-    segment = (where.asarray(mask) != 0).astype(np.int32)
+    mask = where.asarray(mask)
+    is_known = jnp.issubdtype(mask.dtype, jnp.floating) and not isinstance(mask, jax.core.Tracer)
+    if is_known and (strange := np.setdiff1d(np.asarray(mask, np.float32), [0, 1])).size:
+        raise ValueError(f"a mask of tokens holds 0 and 1, got {strange[0]}: of an additive mask give mask == 0")
+    segment = (mask != 0).astype(np.int32)
     position = where.maximum(where.cumsum(segment, axis=-1, dtype=np.int32) - 1, 0)
     return Site(position, segment)
 
@@ -161,8 +168,10 @@ def canonical(site: Site) -> Site:
     """Casts the integers of a site to int32 and its floats to float32; NumPy makes int64 and float64.
 
     Raises:
-      ValueError: for positions of a half-precision type, or known ones that int32 does not hold.
+      ValueError: for anything but a site, positions of a half-precision type, or known ones that int32 does not hold.
     """
+    if not isinstance(site, Site):
+        raise ValueError(f"site={site!r:.60}: give posjax.sites(length), posjax.grid(height, width) or another Site")
     if site.position.dtype in (jnp.bfloat16, jnp.float16):
         raise ValueError(f"positions of {site.position.dtype} are rounded from 256 or 2048 on: give int32 or float32")
     return jax.tree.map(_canonical, site)

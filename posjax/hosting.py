@@ -47,6 +47,11 @@ class Hosted:
     @split_by_compiler(lambda given: spec_of(given["x"]))
     def embed(self, x: Float[Array, "*B T M"]) -> Float[Array, "*B T M"]:
         """Adds the encoding's code; `host` has done so, unless a model wants it elsewhere or in every layer."""
+        if self.site.segment.shape not in (x.shape[:-1], x.shape[-2:-1]):
+            raise ValueError(
+                f"x {list(x.shape)} and site {list(self.site.segment.shape)} differ in their tokens: give "
+                f"posjax.sites({x.shape[-2]}), or the site of these tokens"
+            )
         if "embed" not in self.encoding.hooks:
             return x
         return self._each(lambda site, x: self.encoding.embed(self.params, without_padding(x, site), site), x)
@@ -67,27 +72,35 @@ class Hosted:
         x: Float[Array, "*B T M"] | None = None,
         causal: bool = False,
         context: ContextParallel | None = None,
-        **options: Any,
+        implementation: str = "auto",
+        scale: float | Array | None = None,
+        softcap: float | None = None,
+        return_weights: bool = False,
     ):
         """Self-attention of one layer: `posjax.attend` over the tokens, whose state is observed first.
 
         Args:
           x: the layer's input, from which q, k and v are projected; needed by encodings that read it, such as `fox`.
           context: the devices that share each sequence, if any.
-          options: of `posjax.attend`, as implementation, scale, return_weights.
+          implementation, scale, softcap, return_weights: as in `posjax.attend`; the last two not with a context.
 
         Raises:
           ValueError: as `posjax.attend`; for a missing x; for a causal call of an encoding that mixes tokens.
         """
         self._refuse(x, causal)
-        if context is not None:
-            options["context"] = context
-        run = attend if context is None else attend_parallel
+        options = dict(causal=causal, implementation=implementation, scale=scale, consumed=BEFORE_ATTENTION)
+        if context is None:
+            run, options = attend, options | dict(softcap=softcap, return_weights=return_weights)
+        elif softcap is None and not return_weights:
+            run, options = attend_parallel, options | dict(context=context)
+        else:
+            raise ValueError(
+                "devices that share a sequence compute neither softcap nor return_weights: leave context out"
+            )
 
         def one(site, x, q, k, v):
             site = self._observed(site, x)
-            told = dict(causal=causal, consumed=BEFORE_ATTENTION, **options)
-            return run(self.encoding, self.params, q, k, v, site, site, **told)
+            return run(self.encoding, self.params, q, k, v, site, site, **options)
 
         split = None if context is None or q.ndim == 3 else context.batch_axis_of(len(q))
         return self._each(one, x, q, k, v, spmd_axis_name=split)
@@ -101,14 +114,17 @@ class Hosted:
         x: Float[Array, "*B T M"] | None = None,
         cache: Cache | None = None,
         cache_size: int | None = None,
-        **options: Any,
+        value_dim: int | None = None,
+        implementation: str = "auto",
+        scale: float | None = None,
+        softcap: float | None = None,
     ) -> tuple[Float[jax.Array, "*B T H E"], Cache]:
         """Causal attention of new tokens over themselves and a cache, which comes back with them in it.
 
         Args:
           x: as in `attend`.
           cache: what the layer returned for the tokens before; None for a prompt, which gets one of `cache_size` slots.
-          v, options: of `posjax.attention.attend_cached`.
+          v, value_dim, implementation, scale, softcap: as in `posjax.attention.attend_cached`.
 
         Raises:
           ValueError: as `attend` and `posjax.attention.attend_cached`; for an encoding that places documents as a whole.
@@ -127,6 +143,7 @@ class Hosted:
         self._refuse_cached(x)
         if (cache is None) == (cache_size is None):
             raise ValueError("give cache_size for a prompt, or the cache of the tokens before: one of them")
+        options = dict(value_dim=value_dim, implementation=implementation, scale=scale, softcap=softcap)
 
         def one(site, x, q, k, v, cache):
             prompt = cache is None

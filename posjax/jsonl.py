@@ -1,4 +1,4 @@
-"""JSON lines: one strict-JSON object per line, never half of one after a kill."""
+"""JSON, and JSON lines: one strict-JSON object per line, never half of one after a kill."""
 
 import hashlib
 import json
@@ -79,13 +79,28 @@ def parse_line(line: bytes, path: str | pathlib.Path, number: int) -> dict[str, 
     Raises:
       ValueError: a line is not a JSON object; the message names the file and the line.
     """
+    return parse_json(line, f"{path}, line {number}", strict=True)
+
+
+def parse_json(content: bytes | str, where: Any, *, strict: bool = False) -> dict[str, Any]:
+    """Returns the object of JSON text.
+
+    Args:
+      content: the text.
+      where: the file, or the place in it, with which messages begin.
+      strict: whether NaN and Infinity are refused.
+
+    Raises:
+      ValueError: the text is not a JSON object, or is nested too deeply.
+    """
     try:
-        record = json.loads(line, parse_constant=_refuse_constant)
+        value = json.loads(content, parse_constant=_refuse_constant if strict else None)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}, line {number} is not JSON ({error}): {line[:80]!r}") from error
-    if not isinstance(record, dict):
-        raise ValueError(f"{path}, line {number} is not a JSON object: {line[:80]!r}")
-    return record
+        raise ValueError(f"{where} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        kind = "null" if value is None else type(value).__name__
+        raise ValueError(f"{where} is not a JSON object but {kind}")
+    return value
 
 
 def _refuse_constant(name: str) -> None:
@@ -100,8 +115,8 @@ def whole_lines(path: str | pathlib.Path) -> list[bytes]:
     *lines, last = pathlib.Path(path).read_bytes().split(b"\n")
     if last.startswith(b"{"):
         try:
-            json.loads(last)
-        except (ValueError, RecursionError):
+            parse_json(last, path)
+        except ValueError:
             return lines
         return [*lines, last]
     return lines

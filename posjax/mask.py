@@ -58,18 +58,22 @@ class Memory(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Pairs less than `within` apart on every axis, with the key below one position and the query below another."""
+    """Pairs less than `within` apart on every axis, with the key below one position and the query below another.
+
+    A key after its query is less than `ahead` away from it.
+    """
 
     within: float = math.inf
     keys_below: float = math.inf
     queries_below: float = math.inf
+    ahead: float = math.inf
 
     def meets(self, q: Bounds, k: Bounds) -> Bool[Array, "N O"] | bool:
         """Whether two tiles may hold a pair of this span."""
         found = True
         if self.within < math.inf:
             for q_low, q_high, k_low, k_high in zip(*q, *k, strict=True):
-                found = found & (k_low - q_high < self.within) & (q_low - k_high < self.within)
+                found = found & (k_low - q_high < min(self.within, self.ahead)) & (q_low - k_high < self.within)
         for bounds, below in ((k, self.keys_below), (q, self.queries_below)):
             found = found & (bounds.low[0] < below) if below < math.inf else found
         return found
@@ -161,18 +165,27 @@ class everything(Mask):
 
 @dataclass(frozen=True)
 class near(Mask):
-    """Keys less than `size` away, or at most `size` if inclusive, on either side; Chebyshev's distance on a grid."""
+    """Keys less than `size` away, or at most `size` if inclusive, on either side; Chebyshev's distance on a grid.
+
+    Of the keys after the query it shows those at most `ahead` away; None: the bound is that of the other side.
+    """
 
     size: float
     inclusive: bool = False
+    ahead: float | None = None
 
     @property
     def spans(self):
-        return (Span(within=self.size + 1 if self.inclusive else self.size),)
+        size = self.size + 1 if self.inclusive else self.size
+        ahead = size if self.ahead is None else self.ahead + 1
+        return (Span(within=max(size, ahead), ahead=ahead),)
 
     def shows(self, q, k):
         closer = operator.le if self.inclusive else operator.lt
-        return _all(closer(jnp.abs(offset(a, b)), self.size) for a, b in zip(q, k, strict=True))
+        offsets = [offset(a, b) for a, b in zip(q, k, strict=True)]
+        if self.ahead is None:
+            return _all(closer(jnp.abs(x), self.size) for x in offsets)
+        return _all(closer(-x, self.size) & (x <= self.ahead) for x in offsets)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ Specs are read over `ast` with names from the registry only; nothing is ever eva
 import ast
 import dataclasses
 import difflib
+import functools
 import re
 import types
 import typing
@@ -18,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from posjax.encoding import HOOKS, Encoding
 
@@ -56,7 +58,7 @@ def register(name: str) -> Callable[[type[_Class]], type[_Class]]:
             raise ValueError(f"posjax.register({name!r}): {problem}")
         cls.spec_name = name
         REGISTRY[name] = cls
-        return cls
+        return plain_arguments(cls)
 
     return add
 
@@ -76,9 +78,27 @@ def register_pattern(name: str) -> Callable[[type[_Class]], type[_Class]]:
         if problem := _unfit(name, cls) or (not hasattr(cls, "layers") and f"{cls.__name__} has no method layers()"):
             raise ValueError(f"posjax.spec.register_pattern({name!r}): {problem}")
         PATTERNS[name] = cls
-        return cls
+        return plain_arguments(cls)
 
     return add
+
+
+def plain_arguments(cls: type[_Class]) -> type[_Class]:
+    """Class decorator: NumPy scalars become numbers of Python, which JSON spells, and lists tuples, which have a hash."""
+    init = cls.__init__
+
+    @functools.wraps(init)
+    def made(self, *args, **kwargs):
+        init(self, *_plain(args), **{name: _plain(value) for name, value in kwargs.items()})
+
+    cls.__init__ = made
+    return cls
+
+
+def _plain(value: Any) -> Any:
+    if type(value) in (tuple, list):
+        return tuple(map(_plain, value))
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def patterns() -> list[str]:

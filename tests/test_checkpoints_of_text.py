@@ -111,7 +111,7 @@ def test_a_prompt_is_continued_as_the_whole_would_be(llama, capsys):
     for _ in range(4):
         logits = model.apply({"params": params}, jnp.asarray(tokens)[None], pj.sites(len(tokens)))
         tokens = np.append(tokens, np.int32(logits[0, -1].argmax()))
-    assert shown.strip() == tokenizer.decode(tokens[4:])
+    assert shown == tokenizer.continuation(tokens[:4], tokens[4:]) + "\n"
     assert "4 tokens read, <s> before them among these, 4 added" in err
     assert generate.main([f"--checkpoint={llama}", "--prompt=the grass is", "--steps=1", "--no_bos"]) == 0
     assert "3 tokens read, 1 added" in capsys.readouterr().err

@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from experiments import ablate, cli, tune_allocator
@@ -102,6 +103,15 @@ def test_a_name_that_is_no_identifier_is_quoted():
         assert config.studies["1%"].steps == value
     with pytest.raises(cli.UsageError, match=r'no such field; did you mean studies\["1%"\].steps\?'):
         cli.set_fields(config, ["--config.studies.1%.steps=4"])
+
+
+@pytest.mark.parametrize("name", ["vit", "decoder", "encoder", "algorithmic", "finetune", "finetune.py:vit"])
+def test_none_may_be_said_of_each_field_that_is_none(name):
+    """It is not the text "None", and no number is asked for."""
+    config = cli.load(f"configs/{name}" if ":" in name else f"configs/{name}.py")
+    unset = [field for field, value in flatten_dict(config.to_dict(), sep=".").items() if value is None]
+    cli.set_fields(config, [f"--config.{field}=None" for field in unset])
+    assert unset == [field for field, value in flatten_dict(config.to_dict(), sep=".").items() if value is None]
 
 
 def test_the_default_workdir_is_named_after_the_config(call):
@@ -392,3 +402,13 @@ def test_a_folder_where_a_file_would_be_written_is_refused_before_any_work(call,
     done = call("--config=x.py", f"--workdir={tmp_path}")
     line = f"error: {tmp_path / name} is a folder where a file would be written: move it, or give another --workdir\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
+
+
+@pytest.mark.parametrize("flag", ["--workdir", "--out"])
+@pytest.mark.parametrize("address", ["gs://bucket/run", "s3://bucket/run"])
+def test_an_address_is_no_directory(flag, address, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for given in (address, pathlib.Path(address)):
+        with pytest.raises(cli.UsageError, match=rf"{flag}={address[:4]}.*: addresses cannot be written to"):
+            cli.writable(given, flag)
+    assert [*tmp_path.iterdir()] == []

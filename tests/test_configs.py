@@ -93,12 +93,15 @@ def test_committed_results_keep_their_hashes(study, rows):
 def test_a_field_that_came_later_counts_where_it_is_set():
     config = load("configs/decoder.py")
     plain = identity(config)
-    later = {"data.files", "data.text_field", "data.tokenizer", "logger", "init_from", "model.latent"}
+    later = {"data.files", "data.text_field", "data.tokenizer", "logger", "init_from", "model.latent", "model.scan"}
+    later |= {"model.remat"}
     assert not plain.keys() & later
     assert not any(name.startswith("data.ladder.") for name in plain)
     config.data.files, config.data.text_field, config.data.ladder.steps = "DIR", "content", 5
     assert identity(config) == plain | {"data.files": "DIR", "data.text_field": "content", "data.ladder.steps": 5}
     config.model.latent = "latent(4, 4, 4, 4)"
     assert identity(config)["model.latent"] == "latent(4, 4, 4, 4)"
+    config.model.remat, config.model.scan = "full", True
+    assert {identity(config)[f"model.{name}"] for name in ("remat", "scan")} == {"full", True}
     long = load("configs/extrapolate.py")
     assert identity(long)["data.files"] is None  # these had the field from the first

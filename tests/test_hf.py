@@ -177,6 +177,7 @@ LLAMA_1 = {"model_type": "llama", "hidden_size": 4096, "max_sequence_length": 20
         (BLOOM, "alibi()"),
         (MPT, "alibi()"),
         (MPT | {"attn_config": None}, "alibi()"),
+        (MPT | {"attn_config": {"alibi_bias_max": 16}}, "alibi(exponent=16)"),
         (FALCON_RW, "interpolate(factor=8) >> alibi()"),
         (FALCON_7B, "rope()"),
         (LLAMA_1, "rope()"),
@@ -583,7 +584,6 @@ WRONG = {
         r"'llava' is made of several.*from_hf\(config\['text_config'\]\)",
     ),
     "an MPT without": (MPT | {"attn_config": {"alibi": False}}, "attn_config.alibi=False"),
-    "an MPT of other slopes": (MPT | {"attn_config": {"alibi_bias_max": 16}}, "alibi_bias_max=16"),
     "a Falcon of no size": ({"model_type": "falcon", "alibi": True}, "hidden_size"),
     "a card's snippet in a folder of transformers 5": (
         CARD,

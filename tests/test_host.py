@@ -246,6 +246,29 @@ def test_what_a_hosted_encoding_needs_is_asked_for():
         hosted.attend_cached(Q, Q, Q)
 
 
+def test_a_site_is_asked_for_and_of_as_many_tokens(unchecked_shapes):
+    """Whatever the encoding: of every case."""
+    x, wrong = jnp.ones((8, 24)), (jnp.arange(8), np.arange(8), 8, None, (np.arange(8),))
+    for case in FIRST:
+        encoding = pj.parse(case.spec)
+        for site in wrong:
+            with pytest.raises(ValueError, match=r"^site=.*: give posjax\.sites\(length\)"):
+                pj.host(encoding, (), x, site, key=None)
+            with pytest.raises(ValueError, match=r"^site="):
+                pj.attend(encoding, (), x, x, x, pj.sites(8), site, consumed=BEFORE_ATTENTION)
+        for tokens, site in ((x, pj.sites(20)), (x[None], pj.grid(2, 2)), (x, pj.sites(8, start=np.zeros(3)))):
+            with pytest.raises(ValueError, match=r"differ in their tokens: give posjax\.sites\(8\)"):
+                pj.Hosted(encoding, (), site).embed(tokens)
+
+
+@pytest.mark.parametrize("method", ["attend", "attend_cached", "remember", "attention_fn"])
+def test_options_are_named(method):
+    """So that a misspelt one is refused by Python and by type checkers: casual=True hides nothing."""
+    assert not any(
+        each.kind == each.VAR_KEYWORD for each in inspect.signature(getattr(pj.Hosted, method)).parameters.values()
+    )
+
+
 @pytest.mark.parametrize("spec", ["randomized(64) >> (learned + rope)", "fox + sinusoidal", "reset >> alibi"])
 def test_a_batch_is_its_sequences(spec):
     """Each at sites of its own, with a key of its own; packed documents are told apart."""

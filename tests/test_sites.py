@@ -119,3 +119,13 @@ def test_a_full_cache_says_so(batch):
     out, cache = jax.jit(step, static_argnums=2)(cache, 4, 1)
     assert np.isnan(out).all()
     assert np.all(cache.lost)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16, jnp.bfloat16])
+@pytest.mark.parametrize("hides", [-np.inf, -1e4])
+@pytest.mark.parametrize("array", [np.asarray, jnp.asarray])
+def test_an_additive_mask_is_refused(dtype, hides, array):
+    mask = array(np.array([hides, 0, 0]).astype(dtype))
+    with pytest.raises(ValueError, match=r"holds 0 and 1, got -.*: of an additive mask give mask == 0"):
+        pj.padded(mask)
+    assert pj.padded(mask == 0).segment.tolist() == pj.padded((mask == 0).astype(dtype)).segment.tolist() == [0, 1, 1]

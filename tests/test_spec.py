@@ -65,6 +65,23 @@ def test_round_trip_of_cases(case):
     assert pj.parse(str(pj.parse(case.spec))) == pj.parse(case.spec)
 
 
+def as_numpy(value):
+    if isinstance(value, tuple):
+        return tuple(map(as_numpy, value))
+    return np.array(value)[()] if isinstance(value, (bool, int, float)) else value
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_scalars_of_numpy_are_spelt_as_numbers(name, unchecked_shapes):
+    @settings(max_examples=5, deadline=None)
+    @given(st.fixed_dictionaries(dict(VALUES[name] if name in VALUES else MEMBERS[name].arguments)))
+    def holds(values):
+        made = REGISTRY[name](**{argument: as_numpy(value) for argument, value in values.items()})
+        assert str(made) == str(REGISTRY[name](**values))
+
+    holds()
+
+
 def test_every_argument_is_generated():
     for name in pj.names():
         fields = {field.name for field in dataclasses.fields(REGISTRY[name])}

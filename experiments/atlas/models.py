@@ -4,7 +4,6 @@ The configurations are in models.json, which tests/goldens/make_atlas_models.py 
 classes, each made after a published checkpoint.
 """
 
-import json
 import pathlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 from posjax.describe.explain.text import spans
 from posjax.encoding import Encoding, parts
 from posjax.hf import from_hf_layers
+from posjax.jsonl import parse_json
 
 FILE = pathlib.Path(__file__).with_name("models.json")
 _STACKS = {"t5": False, "mt5": False, "umt5": False}  # of two stacks the encoder is shown
@@ -55,7 +55,7 @@ def layers_of_models() -> Iterator[LayersOfModel]:
     Raises:
       ValueError: `from_hf_layers` cannot read a configuration.
     """
-    for model in json.loads(FILE.read_text())["models"]:
+    for model in parse_json(FILE.read_bytes(), FILE)["models"]:
         config = model["config"]
         encodings = from_hf_layers(config, decoder=_STACKS.get(config["model_type"]))
         for encoding in dict.fromkeys(encodings):
@@ -69,4 +69,4 @@ def models() -> dict[str, Any]:
         {"model": use.model, "after": use.after, "spec": str(use.encoding), "layers": str(use), "names": use.names}
         for use in layers_of_models()
     ]
-    return {"source": json.loads(FILE.read_text())["source"], "layers": layers}
+    return {"source": parse_json(FILE.read_bytes(), FILE)["source"], "layers": layers}

@@ -30,7 +30,9 @@ def trained() -> dict[str, Any]:
     has all of its heads, at distances from 0 to half of the trained length. A ViT has the heads of its first layer, by the
     offset of the key from the query, which is in the middle. Weights are in units of uniform attention.
     """
-    return json.loads(FILE.read_text())
+    from posjax.jsonl import parse_json
+
+    return parse_json(FILE.read_bytes(), FILE)
 
 
 def attention_by_distance(weights: Float[np.ndarray, "N H T T"]) -> Float[np.ndarray, "H D"]:

@@ -11,7 +11,6 @@ exit 2; earlier folders are done. Without a folder, README.md and its figure are
 purpose, and claims of the literature; and docs/vit_and_llm.md.
 """
 
-import json
 import pathlib
 import re
 import sys
@@ -50,6 +49,7 @@ def rewrite(directory: pathlib.Path) -> list[pathlib.Path]:
     from experiments.records import RESULTS, read_study
     from experiments.report import page, scorecard
     from experiments.report.studies import study_of
+    from posjax.jsonl import parse_json
 
     if (directory / "scorecard.json").exists():
         return scorecard.rewrite_scorecard(directory)
@@ -60,7 +60,7 @@ def rewrite(directory: pathlib.Path) -> list[pathlib.Path]:
         for name in ("config.json", RESULTS):
             if not (directory / name).exists():
                 raise ValueError(f"{directory} has no {name}: a study's folder, which can be shown again, holds both")
-        written = json.loads((directory / "config.json").read_text())
+        written = parse_json((directory / "config.json").read_bytes(), directory / "config.json")
         config = ConfigDict(written, allow_dotted_keys=True, sort_keys=False)
         known = study_of(config.get("name", ""))
     command = (

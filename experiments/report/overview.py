@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import functools
-import json
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
@@ -34,6 +33,7 @@ from experiments.report.studies import KnownStudy, studies
 from posjax.describe.figures import save
 from posjax.describe.markdown import escape_markdown, grid
 from posjax.files import replace_file
+from posjax.jsonl import parse_json
 
 PICTURE = "questions.png"
 # Pages without seeded runs: (description, command) of each.
@@ -105,7 +105,7 @@ def read_results(directory: pathlib.Path) -> Results:
         names = ", ".join(study.name for study in known)
         raise ValueError(f"{directory} holds no records of a study; a folder of results has folders named {names}")
     cards = directory / "scorecard" / "scorecard.json"
-    return Results(known, folders, json.loads(cards.read_text())["cards"] if cards.exists() else {}, points)
+    return Results(known, folders, parse_json(cards.read_bytes(), cards)["cards"] if cards.exists() else {}, points)
 
 
 def write_overview(directory: pathlib.Path) -> list[pathlib.Path]:

@@ -1,7 +1,6 @@
 """Shows a scorecard as tables and as a map of verdicts; encodings are sorted by family."""
 
 import itertools
-import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from posjax.describe.figures import INK, SMALL, save
 from posjax.describe.markdown import escape_markdown, grid
 from posjax.describe.scorecard.card import MEASURES, Criterion
 from posjax.files import replace_file
+from posjax.jsonl import parse_json
 from posjax.spec import REGISTRY
 
 Cards = Mapping[str, Mapping[str, Any]]  # {label: the result of `scorecard`, or {"encoding", "error"}}
@@ -90,7 +90,7 @@ def rewrite_scorecard(directory: pathlib.Path) -> list[pathlib.Path]:
       ValueError: the file is not a scorecard of the current form.
     """
     try:
-        saved = json.loads((directory / "scorecard.json").read_text())
+        saved = parse_json((directory / "scorecard.json").read_bytes(), "it")
         return write_scorecard(saved["cards"], directory, saved["notes"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{directory / 'scorecard.json'} is not a scorecard of the current form: {error!r}") from error

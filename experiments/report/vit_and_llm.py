@@ -1,6 +1,5 @@
 """docs/vit_and_llm.md: vit_and_llm.md beside this file, with numbers of the records of results/real_models in its braces."""
 
-import json
 import os
 import pathlib
 
@@ -9,6 +8,7 @@ import numpy as np
 from experiments.records import Records, read_study
 from experiments.report.statistics import difference_of, finite_values, mean_interval, term
 from posjax.files import replace_file
+from posjax.jsonl import parse_json
 
 PAGE = pathlib.Path("docs/vit_and_llm.md")
 GEMMA, MINILM, DINO = "gemma-3-270m", "all-MiniLM-L6-v2", "dinov2-small-saliency"
@@ -94,7 +94,7 @@ def _of_minilm(records: Records) -> dict[str, str]:
 
 
 def _of_dino(records: Records, folder: pathlib.Path) -> dict[str, str]:
-    numbers = json.loads((folder / "numbers.json").read_text())
+    numbers = parse_json((folder / "numbers.json").read_bytes(), folder / "numbers.json")
     prefix = np.mean(numbers["attention_to_prefix_share"]["seed, layer, head"])
     cosine, grid = "cosine of the class token", "variance in row + column codes"
     return {

@@ -37,6 +37,7 @@ from experiments.studies.plan import (
     check_study,
     chosen_rows,
     copied,
+    distinct,
     encoding_of,
     finetune_config,
     measures_of,
@@ -50,14 +51,15 @@ from experiments.studies.readings import RESIZED, is_searched, read_as, resized,
 from experiments.studies.running import Progress, StopRequest
 from experiments.studies.search import check_search, find_factors
 from experiments.studies.tuner import Tuner, with_tune
-from experiments.studies.weights import Weights, kept_weights, load_decoder, plain, rate_of, row_hash
+from experiments.studies.weights import Weights, kept_weights, load_decoder, plain, rate_of, row_fields, row_hash
 from posjax import data
 from posjax.files import replace_file
-from posjax.jsonl import config_hash, strict
+from posjax.jsonl import config_hash, parse_json, strict
 from posjax.spec import layers_text, nearest, parse_layers
 from posjax.training import loop
 from posjax.training.algorithmic import Algorithmic
 from posjax.training.identity import digest, identity
+from posjax.training.initial import initial_params, options_of
 from posjax.training.long_task import decoding_task
 from posjax.training.loop import Stopped
 from posjax.training.runs import Run
@@ -108,6 +110,8 @@ def plan(
         if len(tables) > 1:
             raise ValueError(f"--checkpoint reads the rows of one table, and this study has {len(tables)}: {[*tables]}")
         ((name, table),) = tables.items()
+        if table.get("init_from") is not None:
+            raise ValueError("--checkpoint reads weights, and config.init_from trains from weights: give one of them")
         tables[name] = table = with_variants(copied(table), variants)
         given = table.data
         data.check_text(given.name, given.eval_split, data_dir=given.get("data_dir"), files=given.get("files"))
@@ -117,7 +121,7 @@ def plan(
         spec = layers_text(parse_layers(training.model.encoding))
         restored = {known.get(spec, AS_LOADED if training.steps == 0 else spec): training}
     rows = [row for name, table in tables.items() for row in rows_of(name, table, restored)]
-    rows = chosen_rows(rows, variants, finetune)
+    rows = chosen_rows(distinct(rows) if encodings and loaded is None else rows, variants, finetune)
     if tune or choose_by:
         config = with_tune(config, tune, choose_by, rows[0].training)
     for name, table in tables.items():
@@ -305,6 +309,8 @@ class Engine:
         if key not in shapes:
             shapes[key] = self._given(row) or self._untrained(row.training, self._missing_of_base(row), row)
             self._refuse_other_data(row, shapes[key].run.task)
+            if row.start is not None:
+                self._initial(row, row.training, self._missing_of_base(row))
             if self._is_tuned(row):
                 for config, members in self._tuners[row.study].ensembles(row):
                     self._untrained(config, tuple(seed for _, seed in members), row)
@@ -326,6 +332,12 @@ class Engine:
         programs = self._programs[row_hash(config), seeds] = loop.check(task, config, seeds)
         made = Run(task, task.model, programs.shapes().params, seeds, config, 0, {})
         return Weights(made, row_hash(config), {}, self.workdir)
+
+    def _initial(self, row: Row, config: ConfigDict, seeds: tuple[int, ...]) -> Any:
+        """Returns the parameters [R, ...] that a base starts from; None for random ones."""
+        if row.start is None:
+            return None
+        return initial_params(row.start, self._task(config, row), seeds, **options_of(config))
 
     def _refuse_other_data(self, row: Row, task: Task) -> None:
         """Rows of one table are trained on the same bytes, also when Python or a prepared set was replaced in between."""
@@ -440,23 +452,24 @@ class Engine:
             if not path.exists():
                 found = find_factors(base.run, search, row, self._documents[row.study])
                 write_json(path, {"factors": found})
-            self._factors[base.hash] = tuple(json.loads(path.read_text())["factors"])
+            self._factors[base.hash] = tuple(parse_json(path.read_bytes(), path)["factors"])
         return self._factors[base.hash]
 
     def _train(
         self, row: Row, label: str, config: ConfigDict, seeds, initial, progress: Progress, should_stop
     ) -> Weights:
         task, directory = self._task(config, row), self._directory(row, label, config, seeds)
+        own = initial is None  # the start of its base, or none
+        initial = self._initial(row, config, seeds) if own else initial
         calls = dict(on_step=progress.row(f"{self.where} {row.study} {row.label}"), should_stop=should_stop)
         programs = self._programs.pop((row_hash(config), seeds), None)
         result = loop.train(task, config, seeds, directory, initial=initial, programs=programs, **calls)
-        start = {} if initial is None else {"initial": digest(initial)}
-        named = config_hash(identity(config) | start)
+        named = row_hash(config) if own else config_hash(identity(config) | {"initial": digest(initial)})
         return Weights(Run.of_result(task, config, seeds, result), named, result.metrics, directory)
 
     def _directory(self, row: Row, label: str, config: ConfigDict, seeds: tuple[int, ...]) -> pathlib.Path:
         """Returns the folder of a training; another config or other seeds have another folder."""
-        named = config_hash({**identity(config), "seeds": seeds})
+        named = config_hash({**row_fields(config), "seeds": seeds})
         return self.workdir / plain(row.study) / f"{plain(label)}-{named}"
 
     def _measure(self, row: Row, base: Weights, weights: Weights, seeds: Sequence[int]) -> None:
@@ -566,7 +579,7 @@ def _part_of(rows: list[Row], part: tuple[int, int] | None) -> list[Row]:
 def _refuse_other_study(study: Study, workdir: pathlib.Path) -> None:
     """Refuses a folder whose page and config are another study's; other fields of the same one are other rows."""
     path = workdir / "config.json"
-    before = json.loads(path.read_text()).get("name") if path.exists() else None
+    before = parse_json(path.read_bytes(), path).get("name") if path.exists() else None
     now = study.config.get("name")
     if before is not None and before != now:
         raise ValueError(f"{workdir} holds the study {before!r}, and this one is {now!r}: use another --workdir")

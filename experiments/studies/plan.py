@@ -6,16 +6,19 @@ other encodings, `finetune` {base: {label: fields}} train them further. `measure
 """
 
 import difflib
+import pathlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from absl import logging
 from ml_collections import ConfigDict
 
 from experiments.studies.readings import RESIZED, Reading
 from posjax.models.kinds import KINDS
 from posjax.spec import layers_text, nearest, parse_layers
 from posjax.training.classification import task_class
+from posjax.training.initial import AS_INIT, OWN, Start, as_started, start_of
 
 AS_LOADED = "loaded"  # the row of pretrained weights, and the base of their variants and fine-tunes
 
@@ -59,7 +62,7 @@ TABLE: Mapping[str, Field] = {
     "search": Field(ConfigDict, "of factors of a rope: see `experiments.studies.search`"),
     "checkpoints": Field(str, "workdir of a study whose weights are read in place of training some"),
 }
-_OPTIONS = ("trained_length", "init_encoding", "init_ignore")  # of --checkpoint
+_OPTIONS = ("trained_length",)  # of --checkpoint
 # Of the training of a row, beside the fields of its task: these are first read after steps have been taken.
 TRAINING = ("task", "data", "model", "optimizer", "steps", "batch_size", "accumulate", "mesh")
 TRAINING += ("log_every", "eval_every", "checkpoint_every", "keep_last")
@@ -73,6 +76,7 @@ class Row(NamedTuple):
       training: the configuration of that training.
       read: how the weights are read; None as they were trained.
       finetune: a further training: its `read`, `size` (length or resolution), `steps` and `learning_rate`.
+      start: the weights that the training starts from; None for random ones.
     """
 
     study: str
@@ -81,6 +85,7 @@ class Row(NamedTuple):
     training: ConfigDict
     read: Reading = None
     finetune: ConfigDict | None = None
+    start: Start | None = None
 
     def __str__(self) -> str:
         return f"row {self.label!r} of {self.study!r}"
@@ -121,7 +126,8 @@ def rows_of(name: str, table: ConfigDict, restored: Mapping[str, ConfigDict] | N
       ValueError: names a row that cannot be: a spec that cannot be read, a label given twice, variants of no base.
     """
     known = [*table.get("encodings", {}), *table.get("rows", {})]
-    trainings = restored if restored is not None else _trainings(name, table)
+    start = start_of(table)
+    trainings = restored if restored is not None else _trainings(name, table, start)
     for section in ("variants", "finetune"):
         for base in table.get(section) or ():
             if base not in known and base != AS_LOADED:
@@ -133,21 +139,21 @@ def rows_of(name: str, table: ConfigDict, restored: Mapping[str, ConfigDict] | N
         if base in variants and variants[base] is None:  # the base is not read as it was trained
             del variants[base]
         else:
-            rows.append(Row(name, base, base, training))
-        rows += [Row(name, label, base, training, read) for label, read in variants.items()]
+            rows.append(Row(name, base, base, training, start=start))
+        rows += [Row(name, label, base, training, read, start=start) for label, read in variants.items()]
         for each in bases:
             for label, tuning in (table.get("finetune") or {}).get(each, {}).items():
-                rows.append(Row(name, label, base, training, tuning.get("read"), _whole(tuning, training)))
+                rows.append(Row(name, label, base, training, tuning.get("read"), _whole(tuning, training), start))
     for row in rows:
         if isinstance(row.read, str) and row.read != RESIZED:
-            parse_layers(row.read.replace("{own}", "none"))
+            parse_layers(row.read.replace(OWN, "none"))
     labels = [row.label for row in rows]
     if twice := {label for label in labels if labels.count(label) > 1}:
         raise ValueError(f"two rows of {name!r} are labelled {min(twice)!r}: give each a label of its own")
     return rows
 
 
-def _trainings(name: str, table: ConfigDict) -> dict[str, ConfigDict]:
+def _trainings(name: str, table: ConfigDict, start: Start | None) -> dict[str, ConfigDict]:
     """{label: the config of its training}."""
     encodings, rows = table.get("encodings") or {}, table.get("rows") or {}
     if twice := [label for label in rows if label in encodings]:
@@ -158,29 +164,31 @@ def _trainings(name: str, table: ConfigDict) -> dict[str, ConfigDict]:
         raise ValueError(
             f"study {name!r} has no rows: give encodings, {{label: spec}}, rows, {{label: fields}}, or --checkpoint"
         )
-    if table.get("init_from") is not None:
-        raise ValueError(
-            f"{name!r} sets init_from: a study starts at random; --checkpoint reads weights that are there"
-        )
-    return {label: training_of(table, change, f"row {label!r} of {name!r}") for label, change in changes.items()}
+    return {label: training_of(table, change, f"row {label!r} of {name!r}", start) for label, change in changes.items()}
 
 
-def training_of(table: ConfigDict, change: Mapping[str, Any], whose: str) -> ConfigDict:
+def training_of(table: ConfigDict, change: Mapping[str, Any], whose: str, start: Start | None = None) -> ConfigDict:
     """The configuration of a row's training: the fields of the table that are of no study, changed.
 
+    Args:
+      start: the weights that `init_from` names; {own} in an encoding is theirs.
+
     Raises:
-      ValueError: a change of no field, or of one that a study starts without; says `whose`.
+      ValueError: a change of no field, or of the start; says `whose`.
     """
     own = {*FIELDS, *TABLE, *_OPTIONS, "seed", "encoding"}
     training = ConfigDict({name: value for name, value in table.to_dict().items() if name not in own})
     set_fields(training, change, whose)
-    if training.get("init_from") is not None:
-        raise ValueError(f"{whose} sets init_from: a study starts at random; --checkpoint reads weights that are there")
+    if training.get("init_from") != table.get("init_from"):
+        raise ValueError(f"{whose} sets init_from: the rows of a table start from the same weights")
     if missing := [name for name in TRAINING if name not in training]:
         raise ValueError(
             f"{whose}: its training has no field {missing[0]!r}: begin with the config of a single run, as that of "
             "configs/vit.py"
         )
+    training = as_started(training, start)
+    if start is not None:
+        training = ConfigDict(training.to_dict() | {"init_digest": start.digest})
     if training.model.get("encoding") is not None:
         encoding_of(training)
     return training.lock()
@@ -250,13 +258,8 @@ def with_rows(config: ConfigDict, encodings: Sequence[str] = (), seeds: str | No
       seeds: "0,1,2".
 
     Raises:
-      ValueError: seeds that are no whole numbers; an encoding given twice.
+      ValueError: seeds that are no whole numbers.
     """
-    labels: dict[str, str] = {}
-    for spec in encodings:
-        if (told := layers_text(parse_layers(spec))) in labels:
-            raise ValueError(f"--encodings: {labels[told]!r} and {spec!r} are the same encoding, leave one out")
-        labels[told] = spec
     made = copied(config)
     if not {"studies", "encodings", "rows", "seeds"} & {*made}:
         made = _of_one(made)
@@ -287,8 +290,10 @@ def _of_one(config: ConfigDict) -> ConfigDict:
     """The study whose only row is what the config of a single run trains."""
     if "task" not in config:
         raise ValueError("a study's config has studies, or rows; or it is the config of a single run")
-    name = f"{config.data.name}_{config.model.get('kind', config.task)}"
-    label = config.model.get("encoding") or "model"
+    kind, start = config.model.get("kind", config.task), config.get("init_from")
+    trained = kind if start is None else pathlib.Path(start).name.replace(".", "-")  # a dot parts the names of fields
+    name = f"{config.data.name}_{trained}"
+    label = config.model.get("encoding") or (OWN if kind == AS_INIT else "model")
     made = ConfigDict(dict(name=name, title=f"Encodings on {config.data.name}", seeds=(config.seed,), studies={}))
     with config.unlocked():
         config.rows = ConfigDict({label: {}}, allow_dotted_keys=True)
@@ -325,6 +330,26 @@ def chosen_rows(rows: Sequence[Row], variants: Sequence[str] | None, finetune: b
                 "as it is"
             )
     return [row for row in rows if row.label == row.base or row.label in variants]
+
+
+def distinct(rows: Sequence[Row]) -> list[Row]:
+    """Returns the rows of --encodings, without {own} if another row is the same; says which rows are patterns over layers.
+
+    Raises:
+      ValueError: two rows are the same encoding.
+    """
+    labels: dict[tuple[str, str], str] = {}
+    for row in sorted(rows, key=lambda row: row.label == OWN):
+        label = labels.setdefault((row.study, encoding_of(row.training)), row.label)
+        if label == row.label:
+            if "," in label and len(parse_layers(row.training.model.encoding)) > 1:
+                spaced = label.replace(",", " ")
+                logging.warning("%s is one row, a pattern over layers; for a row each: --encodings %s", label, spaced)
+        elif row.label == OWN:
+            logging.warning("--encodings: %s is %r, one row", OWN, label)
+        else:
+            raise ValueError(f"--encodings: {label!r} and {row.label!r} are the same encoding, leave one out")
+    return [row for row in rows if row.label in labels.values()]
 
 
 def check_study(config: ConfigDict) -> None:

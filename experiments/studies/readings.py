@@ -20,6 +20,7 @@ from posjax.models import ViT
 from posjax.models.replacing import scaled_ropes, with_encoding
 from posjax.models.resizing import resize_params
 from posjax.models.vit import image_channels
+from posjax.pretrained.parameters import tree_of
 from posjax.spec import layers_text, parse, parse_layers
 from posjax.training.initial import of_own, renewed
 
@@ -109,7 +110,8 @@ def read_as(model: Any, params: Any, spec: str, *, anew: bool = False) -> tuple[
         if not anew:
             raise
         changed = model.clone(encoding=spec)
-        return changed, renewed(params, lambda: init(changed))
+        wanted = jax.eval_shape(lambda: init(changed))
+        return changed, tree_of(wanted, renewed(params, lambda: init(changed)))
 
 
 def resized(model: ViT, params: Any, image_size: tuple[int, int], method: str) -> tuple[ViT, Any]:

@@ -36,9 +36,15 @@ class Weights(NamedTuple):
     directory: pathlib.Path
 
 
+def row_fields(config: ConfigDict) -> dict[str, Any]:
+    """Returns what names a training: its config without where and how often something is written, and its start."""
+    start = ("init_digest", "init_encoding", "init_head", "init_resize") if "init_digest" in config else ()
+    return identity(config) | {name: config[name] for name in start if name in config}
+
+
 def row_hash(config: ConfigDict) -> str:
-    """Names a training: its config without what only says where and how often something is written."""
-    return config_hash(identity(config))
+    """Returns the hash that names a training."""
+    return config_hash(row_fields(config))
 
 
 def load_decoder(checkpoint: pathlib.Path, table: ConfigDict) -> Weights:

@@ -61,13 +61,13 @@ def cudnn(encoding: Encoding, x: Operands, *, scale: float, implementation: str 
     Args:
       implementation: of `jax.nn.dot_product_attention`; "xla" computes the same anywhere, for tests.
     """
-    size, length = _window(encoding), len(x.rotated_q)
+    window, length = _window(encoding), len(x.rotated_q)
     factors = x.rotated_q, x.rotated_k, _like(x.rotated_k, x.v)
     out = jax.nn.dot_product_attention(
         *(factors if x.q_order is None else (jnp.pad(y, [(0, length % 2), (0, 0), (0, 0)]) for y in factors)),
         scale=scale,
         is_causal=x.q_order is not None,
-        local_window_size=None if size is None else (size - 1, 0),
+        local_window_size=window and (window[0], 0),
         implementation=implementation,
     )
     return out[:length]
@@ -112,10 +112,10 @@ def tokamax(
     Args:
       implementation: of tokamax, as "triton" or "xla"; None lets it choose.
     """
-    causal, size = x.q_order is not None, _window(encoding)
+    causal, window = x.q_order is not None, _window(encoding)
     seen = visible(encoding, x.q_site, x.k_site, x.q_order, x.k_order)
     if _is_one_document(x.q_site, x.k_site) and _plain_refusal(encoding, x) is None:
-        told = dict(is_causal=causal, local_window_size=size and (size - 1, 0 if causal else size - 1))
+        told = dict(is_causal=causal, local_window_size=window and (window[0], 0 if causal else window[1]))
     else:
         told = dict(mask=seen[None])
     heads = x.rotated_q, x.rotated_k, _like(x.rotated_k, x.v)
@@ -143,11 +143,11 @@ def _sees_any(q_segment: Int32[Array, " T"], k_segment: Int32[Array, " S"], caus
     return found & (first <= jnp.arange(len(q_segment), dtype=jnp.int32)) if causal else found
 
 
-def _splash_kernel(shape: tuple[int, int], heads: int, size: int | None, causal: bool, interpret: bool):
+def _splash_kernel(shape: tuple[int, int], heads: int, window: tuple[int, int] | None, causal: bool, interpret: bool):
     from jax.experimental.pallas.ops.tpu import splash_attention as library
 
-    if size is not None:
-        mask = library.LocalMask(shape, (size - 1, 0 if causal else size - 1), 0)
+    if window is not None:
+        mask = library.LocalMask(shape, (window[0], 0 if causal else window[1]), 0)
     else:
         mask = library.CausalMask(shape) if causal else library.FullMask(shape)
     make = functools.partial(library.make_splash_mha, head_shards=1, q_seq_shards=1, interpret=interpret)
@@ -189,10 +189,15 @@ def _window_refusal(encoding: Encoding, causal: bool) -> str | None:
     return None if causal or _window(encoding) is None else "cuDNN has windows in causal attention only"
 
 
-def _window(encoding: Encoding) -> int | None:
-    """The size of the window if the mask of a member is one, else None."""
+def _window(encoding: Encoding) -> tuple[int, int] | None:
+    """How many keys before and after a query a member's window shows; None where no member has one."""
     masks = (member.mask() for member in members(encoding))
-    return next((math.ceil(mask.size) for mask in masks if isinstance(mask, near) and not mask.inclusive), None)
+    return next((_sides(mask) for mask in masks if isinstance(mask, near) and not mask.inclusive), None)
+
+
+def _sides(window: near) -> tuple[int, int]:
+    before = math.ceil(window.size) - 1
+    return before, before if window.ahead is None else math.floor(window.ahead)
 
 
 def _is_one_document(q_site: Site, k_site: Site) -> bool:

@@ -1,5 +1,6 @@
 """`posjax.audit`: the encoding that somebody's code computes, and its defects."""
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +11,13 @@ from jaxtyping import Float
 
 from posjax.audits.arrays import MakeArray, adapted, make_of, to_numpy
 from posjax.audits.biases import judge_bias
-from posjax.audits.configuration import against, head_dim_of, meant_by, read_config
-from posjax.audits.fit import Lanes
+from posjax.audits.configuration import against, logits_of, meant_by, read_config, rotates_as, rotation_of
 from posjax.audits.probe import Turning, matrices, probe_positions, turning
 from posjax.audits.rotary import Verdict, in_catalogue, judge, lists_frequencies
 from posjax.audits.tables import of_frequencies, of_table
 from posjax.encoding import Encoding
 from posjax.encodings.rotary import Rotary
+from posjax.hf.configurations import head_dim_of
 from posjax.spec import parse
 
 
@@ -117,8 +118,10 @@ def audit(
     layers = [] if config is None else meant_by(config)
     if bias is not None:
         tensor = to_numpy(bias(min(length, 512)) if callable(bias) else bias)
-        verdict = judge_bias(tensor[0] if tensor.ndim == 4 else tensor)
-        return _report(verdict, layers, None, layer, params=verdict.params)
+        layers = [logits_of(each) for each in layers]
+        verdict, measured = judge_bias(tensor[0] if tensor.ndim == 4 else tensor, layers)
+        return _report(verdict, layers, measured.agrees, layer)
+    layers = [rotation_of(each) for each in layers]
     hints = [each for each in dict.fromkeys(layers) if isinstance(each, Rotary)]
     head_dim = head_dim or (None if config is None else head_dim_of(config))
     if rotate is not None:
@@ -131,7 +134,8 @@ def audit(
             of_table(*map(to_numpy, table), head_dim) if table else of_frequencies(to_numpy(inv_freq), head_dim, length)
         )
         verdict = judge(found, hints)
-    return _report(verdict, layers, verdict.lanes, layer)
+    agrees = functools.partial(rotates_as, encoding=verdict.encoding, lanes=verdict.lanes)
+    return _report(verdict, layers, agrees, layer)
 
 
 def _of_function(call, head_dim: int, position: np.ndarray, num_heads: int | None, hints: Sequence[Rotary]) -> Verdict:
@@ -176,12 +180,12 @@ def _known(encoding: Rotary, residual: float) -> Verdict:
     return Verdict(encoding, residual, ("with its usual arguments and starting parameters",), ())
 
 
-def _report(verdict, layers, lanes: Lanes | None, layer: int | None, params: Any = ()) -> Audit:
+def _report(verdict: Verdict, layers: list[Encoding], agrees: Callable[[Encoding], bool], layer: int | None) -> Audit:
     findings, facts = verdict.findings, verdict.facts
     if layers:
-        differing = against(layers, verdict.encoding, lanes, layer)
+        differing = against(layers, verdict.encoding, agrees, layer)
         findings = (*findings, *differing)
         facts = facts if differing else (*facts, "config.json means the same")
     spec = None if verdict.encoding is None else str(verdict.encoding)
-    wave = None if lanes is None else lanes.wave
-    return Audit(spec, verdict.residual, facts, findings, params, wave, verdict.unknown)
+    wave = None if verdict.lanes is None else verdict.lanes.wave
+    return Audit(spec, verdict.residual, facts, findings, verdict.params, wave, verdict.unknown)

@@ -1,175 +1,287 @@
-"""Judges a bias of attention logits: slopes, buckets, window, symmetry."""
+"""Judges a bias of attention logits: the encoding that adds the same and hides the same keys."""
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 
-from posjax.encoding import Encoding
+from posjax.attention.dense import visible
+from posjax.audits.rotary import Verdict, usual
+from posjax.encoding import Dims, Encoding, Params, Site, packed, parts, sites
+from posjax.encodings import none
 from posjax.encodings.bias import T5, Alibi, alibi_slopes
-from posjax.encodings.masks import Window
+from posjax.encodings.masks import Chunked, Dilated, Longformer, Sinks, Window
 from posjax.encodings.placement import Interpolate
+from posjax.encodings.views import ReRope
 
-_HIDDEN = -1e4  # a bias below hides the key
+_HIDDEN = -9e3  # a bias below hides the key: GPT-2's -1e4 is -9984 in bfloat16
 _NEAR = 128  # tokens that bfloat16 numbers without an error
-_HALF = "half precision: bfloat16 cannot hold 257"
 _BUCKETS = ((32, 128), (32, 256), (16, 128), (64, 128), (64, 256), (8, 20))  # usual numbers, and the farthest distance
+_LEAST = 8  # tokens
 
 
-class BiasVerdict(NamedTuple):
-    """The encoding of a bias; see `posjax.audits.rotary.Verdict`. `params` are the encoding's, a table perhaps."""
+class Bias(NamedTuple):
+    """A bias as a softmax sees it, between tokens that are no padding.
 
-    encoding: Encoding | None
-    residual: float
-    facts: tuple[str, ...]
-    findings: tuple[str, ...]
-    params: Any = ()
-    unknown: tuple[str, ...] = ()
+    Attributes:
+      value: less the bias of the query's own key: a softmax sees no number that is added to all keys of a query. NaN where
+        the key is hidden.
+      own: the bias of each query's own key.
+      site: the documents; positions count from 0 in each.
+      causal: whether no query sees a later key.
+    """
 
-
-class _OfOffset(NamedTuple):
-    """A bias as a function of the offset key - query, NaN where the key is hidden from all queries."""
-
-    value: Float[np.ndarray, "H O"]
-    offset: np.ndarray  # [O]
-    apart: float  # how far pairs of one offset differ
+    value: Float[np.ndarray, "H T T"]
+    own: Float[np.ndarray, "H T"]
+    site: Site
+    causal: bool
 
     @property
-    def earlier(self) -> tuple[np.ndarray, np.ndarray]:
-        """Distances of earlier keys, and their biases [H, N]."""
-        before = self.offset <= 0
-        return -self.offset[before], self.value[:, before]
+    def seen(self) -> Bool[np.ndarray, "T T"]:
+        """The keys that a query sees in some head."""
+        return ~np.isnan(self.value).all(axis=0)
+
+    @property
+    def offset(self) -> Int[np.ndarray, "T T"]:
+        """The position of the key less that of the query."""
+        return self.site.position - self.site.position[:, None]
+
+    @property
+    def tolerance(self) -> float:
+        """A difference, in units of logits, that rounding explains."""
+        return float(1e-4 * np.nanmax(np.abs(self.value)) + 1e-6 * max(1.0, np.abs(self.own).max()))
+
+    def by_offset(self) -> tuple[Int[np.ndarray, " O"], Float[np.ndarray, "H O"], float]:
+        """The offsets of pairs that all heads see, the mean bias at each, and how far a pair is from that at most."""
+        pairs = ~np.isnan(self.value).any(axis=0)
+        return _grouped(self.value[:, pairs], self.offset[pairs])
+
+    def made_by(
+        self, encoding: Encoding, params: Params = ()
+    ) -> tuple[Float[np.ndarray, "H T T"], Float[np.ndarray, "H T"]]:
+        """`value` and `own` of an encoding at the same tokens, for queries and keys of zeros."""
+        num_heads, count, _ = self.value.shape
+        params = params or encoding.init(jax.random.key(0), Dims(8 * num_heads, num_heads, 8, length=count))
+        zeros, site = jnp.zeros((count, num_heads, 8)), encoding.place(params, self.site)
+        bias = np.asarray(encoding.bias(params, zeros, site, zeros, site), np.float64)
+        return _less_own(np.where(self.seen, np.broadcast_to(bias, self.value.shape), -np.inf))
+
+    def residual(self, encoding: Encoding, params: Params = ()) -> float:
+        """The largest difference from an encoding's bias; infinite where it hides other keys of a head."""
+        value, _ = self.made_by(encoding, params)
+        if (np.isnan(value) != np.isnan(self.value)).any():
+            return np.inf
+        return float(np.nanmax(np.abs(value - self.value)))
+
+    def hides_as(self, encoding: Encoding) -> bool:
+        """Whether an encoding hides the same keys from all heads."""
+        order = np.arange(len(self.seen), dtype=np.int32) if self.causal else None
+        return bool((np.asarray(visible(encoding, self.site, self.site, order, order)) == self.seen).all())
+
+    def agrees(self, encoding: Encoding) -> bool:
+        """Whether an encoding without parameters, or with T5's table, has this bias and this mask."""
+        (part,) = [each for each in parts(encoding) if "bias" in each.hooks] or [none()]
+        if not isinstance(part, T5):
+            return self.residual(part) <= self.tolerance and self.hides_as(encoding)
+        found = None if self.causal and part.bidirectional else _buckets(self, [part])
+        return found is not None and found.encoding == part and self.hides_as(encoding)
 
 
-def judge_bias(bias: Float[np.ndarray, "..."]) -> BiasVerdict:
-    """The verdict on a bias [H, T, T] of T queries and as many keys, all in one document.
+def judge_bias(bias: Float[np.ndarray, "..."], meant: Sequence[Encoding] = ()) -> tuple[Verdict, Bias]:
+    """The verdict on a bias of T queries and as many keys, and the bias that was judged.
+
+    Args:
+      meant: encodings of a configuration, which are tried first.
 
     Raises:
-      ValueError: for another shape, fewer than 8 tokens or NaN.
+      ValueError: for another shape, NaN, or fewer than 8 tokens that see themselves.
     """
-    if bias.ndim != 3 or bias.shape[1] != bias.shape[2] or bias.shape[1] < 8:
+    if bias.ndim != 3 or bias.shape[1] != bias.shape[2] or bias.shape[1] < _LEAST:
         raise ValueError(f"a bias has shape [heads, tokens, tokens], of 8 tokens or more; got {bias.shape}")
     if np.isnan(bias).any():
         raise ValueError("the bias has NaN: give numbers, and -inf where a key is hidden")
-    hidden = bias < _HIDDEN
-    facts, findings = _of_mask(hidden)
-    of_offset = _by_offset(np.where(hidden, np.nan, bias))
-    scale = max(float(np.nanmax(np.abs(of_offset.value))), 1e-9)
-    if of_offset.apart > 1e-4 * scale:  # as BLOOM adds slope * key, which is the same to a softmax
-        own = np.diagonal(bias, axis1=1, axis2=2)[:, :, None]
-        by_row = _by_offset(np.where(hidden, np.nan, bias - own))
-        of_offset = min(of_offset, by_row, key=lambda each: each.apart)
-        if by_row.apart < 1e-4 * scale:
-            facts.append("up to a number for each query, which a softmax does not see")
-    if of_offset.apart > 1e-4 * scale and bias.shape[1] > _NEAR:
-        near = judge_bias(bias[:, :_NEAR, :_NEAR])
-        more = f"beyond {_NEAR} tokens pairs of one offset differ by up to {of_offset.apart:.3g}: computed in {_HALF}"
-        return near._replace(findings=(*near.findings, more))
-    window = _window(hidden)
-    for judge in (_flat, _slopes, _buckets):
-        if (verdict := judge(of_offset, bias.shape[0], hidden)) is not None:
-            encoding = verdict.encoding
-            if window is not None and encoding is not None:
-                encoding = Window(window) if isinstance(encoding, Window) else encoding + Window(window)
+    found, facts = _read(bias)
+    verdict = _named(found, meant)
+    if verdict is None and not found.causal:
+        earlier = found._replace(value=np.where(found.offset > 0, np.nan, found.value), causal=True)
+        if (verdict := _named(earlier, meant)) is not None:
+            found = earlier
+            facts.append("later keys have another bias; under a causal mask this does not matter")
+    verdict = verdict or _unknown(found)
+    residual = float("nan")
+    if verdict.encoding is not None:
+        residual = found.residual(verdict.encoding, verdict.params)
+        facts += _shift(found.own - found.made_by(verdict.encoding, verdict.params)[1], found.tolerance)
+    verdict = verdict._replace(residual=residual, facts=(*verdict.facts, *facts))
+    return _with_mask(verdict, found, meant), found
+
+
+def _with_mask(verdict: Verdict, found: Bias, meant: Sequence[Encoding]) -> Verdict:
+    """Adds the mask to the encoding of a verdict."""
+    mask = next(filter(found.hides_as, _masks(found)), None)
+    if mask is None:
+        return verdict._replace(unknown=(*verdict.unknown, "no known mask hides these keys"))
+    if mask == none():
+        alone = not found.causal and found.site.segment.max() == 1
+        if verdict.encoding == mask and alone and mask not in meant:
             return verdict._replace(
-                encoding=encoding, facts=(*verdict.facts, *facts), findings=(*verdict.findings, *findings)
+                findings=("all keys that a query sees have one bias: it does not depend on the position",)
             )
-    if of_offset.apart > 1e-4 * scale:
-        findings.append(f"pairs of one offset differ by up to {of_offset.apart:.3g}: the bias is not relative")
-    unknown = ("neither slopes nor buckets are known for this bias",)
-    return BiasVerdict(None, float("nan"), tuple(facts), tuple(findings), unknown=unknown)
+        return verdict
+    if verdict.encoding in (None, none()):
+        return verdict if verdict.encoding is None else verdict._replace(encoding=mask)
+    return verdict._replace(encoding=verdict.encoding + mask, params=(verdict.params, ()))
 
 
-def _of_mask(hidden: np.ndarray) -> tuple[list[str], list[str]]:
-    size, window = hidden.shape[1], _window(hidden)
-    later = np.triu(np.ones((size, size), bool), 1)
-    facts = ["causal"] if hidden[:, later].all() else []
-    if window is not None:
-        facts.append(f"a query sees {window} keys, its own among them")
-    findings = [] if (hidden == hidden[:1]).all() else ["keys are hidden from some heads only"]
-    return facts, findings
+def _less_own(bias: Float[np.ndarray, "H T T"]) -> tuple[Float[np.ndarray, "H T T"], Float[np.ndarray, "H T"]]:
+    own = np.diagonal(bias, axis1=1, axis2=2)
+    return np.where(bias < _HIDDEN, np.nan, bias) - own[:, :, None], own
 
 
-def _window(hidden: np.ndarray) -> int | None:
-    """The number of keys that the last query sees, where earlier ones are hidden from it."""
-    seen = ~hidden[0, -1]
-    first = int(seen.argmax())
-    return None if first == 0 or not seen[first:].all() else len(seen) - first
+def _read(bias: Float[np.ndarray, "H T T"]) -> tuple[Bias, list[str]]:
+    """The bias between tokens that are no padding, and facts of its mask."""
+    seen = (bias >= _HIDDEN).any(axis=0)
+    # transformers lets a query that would see no key see all of them.
+    padding = ~seen.diagonal() | (seen.all(axis=1) & ~seen[-1])
+    if (count := int((~padding).sum())) < _LEAST:
+        raise ValueError(f"{count} tokens of the bias see themselves: give 8 or more, and -inf where a key is hidden")
+    bias, seen = bias[:, ~padding][:, :, ~padding], seen[~padding][:, ~padding]
+    lengths = _documents(seen)
+    chunks = len(lengths) > 2 and (lengths[1:-1] == lengths[0]).all() and lengths[-1] <= lengths[0]
+    causal = not np.triu(seen, 1).any()
+    facts = ["causal"] * causal
+    facts += [f"{padding.sum()} tokens are padding"] * bool(padding.any())
+    facts += [f"documents of {', '.join(map(str, lengths[:8]))} tokens"] * (len(lengths) > 1 and not chunks)
+    return Bias(*_less_own(bias), sites(count) if chunks else packed(lengths.tolist()), causal), facts
 
 
-def _by_offset(bias: np.ndarray) -> _OfOffset:
-    size = bias.shape[1]
-    offsets, means, apart = np.arange(1 - size, size), [], 0.0
-    for offset in offsets:
-        line = np.diagonal(bias, offset, axis1=1, axis2=2)
-        seen = line[:, ~np.isnan(line).any(axis=0)]
-        means.append(seen.mean(axis=1) if seen.size else np.full(len(bias), np.nan))
-        apart = max(apart, float(np.ptp(seen, axis=1).max())) if seen.size else apart
-    value = np.stack(means, axis=1)
-    there = ~np.isnan(value).any(axis=0)
-    return _OfOffset(value[:, there], offsets[there], apart)
+def _documents(seen: Bool[np.ndarray, "T T"]) -> Int[np.ndarray, " N"]:
+    """The lengths of documents: between two of them, no query sees a key."""
+    place = np.arange(len(seen))
+    farthest = np.maximum.accumulate(np.where(seen | seen.T, place, 0).max(axis=1))
+    return np.diff(np.append(0, np.flatnonzero(farthest == place) + 1))
 
 
-def _flat(found: _OfOffset, num_heads: int, hidden: np.ndarray) -> BiasVerdict | None:
-    if np.ptp(found.value) > 1e-6:
+def _masks(found: Bias) -> Iterator[Encoding]:
+    """Masks that hide keys as from the last query of the longest document."""
+    segment = found.site.segment
+    document = segment == np.bincount(segment).argmax()
+    row = found.seen[document][-1, document][::-1]  # by distance
+    near = len(row) if row.all() else int(row.argmin())
+    first = int(row[::-1].argmin())
+    yield none()
+    yield Window(near)
+    yield Dilated(int(row.sum()), int(row[1:].argmax()) + 1)
+    yield Chunked(int(found.seen[:, 0].sum()))
+    yield Sinks(first, near)
+    if near > 1:
+        yield Longformer(2 * (near - 1), first)
+
+
+def _named(found: Bias, meant: Sequence[Encoding]) -> Verdict | None:
+    """The verdict on a bias of a known encoding, or of a known mistake."""
+    return next(filter(None, (judge(found, meant) for judge in (_exact, _slopes, _buckets))), None)
+
+
+def _unknown(found: Bias) -> Verdict:
+    apart = found.by_offset()[2]
+    words = "neither slopes nor buckets are known for this bias"
+    if (np.isnan(found.value).any(axis=0) & found.seen).any():
+        words = "keys are hidden from some heads only, as by no known encoding"
+    elif apart > found.tolerance:
+        words = f"pairs of one offset differ by up to {apart:.3g}: the bias depends on more than the offset"
+    return Verdict(None, float("nan"), (), (), unknown=(words,))
+
+
+def _shift(shift: Float[np.ndarray, "H T"], tolerance: float) -> list[str]:
+    """Tells a number that a bias has more than its encoding."""
+    if np.abs(shift).max() <= tolerance:
+        return []
+    of = "head" if np.ptp(shift, axis=1).max() <= tolerance else "query"
+    return [f"up to a number for each {of}, which a softmax does not see"]
+
+
+def _exact(found: Bias, meant: Sequence[Encoding]) -> Verdict | None:
+    """Encodings without parameters, with their usual arguments."""
+    ours = [part for each in meant for part in parts(each) if "bias" in part.hooks and not isinstance(part, T5)]
+    plain = [each for each in usual(Encoding) if "bias" in each.hooks and type(each).init is Encoding.init]
+    plain = [each for each in plain if 1 in each.dimensions and "observe" not in each.hooks]
+    plain += [Alibi("offset"), Alibi("split")]
+    for encoding in [none(), *ours, *plain]:
+        if found.residual(encoding) <= found.tolerance:
+            return Verdict(encoding, 0.0, ("no bias but the mask",) if encoding == none() else (), ())
+    return None
+
+
+def _slopes(found: Bias, meant: Sequence[Encoding]) -> Verdict | None:
+    """ALiBi with its published mistakes, or with distances that are cut off."""
+    pairs = ~np.isnan(found.value).any(axis=0) & (found.offset != 0)
+    if not pairs.any():
         return None
-    window = _window(hidden)
-    return BiasVerdict(None if window is None else Window(window), 0.0, ("no bias but the mask",), ())
-
-
-def _slopes(found: _OfOffset, num_heads: int, hidden: np.ndarray) -> BiasVerdict | None:
-    """ALiBi and its published mistakes."""
-    distance, bias = found.earlier
-    near = (distance > 0) & (distance <= _NEAR)
-    slopes = -(bias[:, near] @ distance[near]) / (distance[near] @ distance[near])
-    line = -slopes[:, None] * distance
-    if np.abs(bias - line)[:, distance <= _NEAR].max() > 0.02 * max(np.abs(line[:, distance <= _NEAR]).max(), 1e-9):
+    value, distance = found.value[:, pairs], np.abs(found.offset[pairs])
+    near = ((found.site.position < _NEAR)[:, None] & (found.site.position < _NEAR))[pairs]
+    farthest = value[:, distance.argmax(), None]
+    knee = distance[(np.abs(value - farthest) <= found.tolerance).all(axis=0)].min()
+    slopes, share = _fitted(value, np.minimum(distance, knee), near)
+    cut_off = knee + 1 < distance.max() and share.max() <= 1e-3
+    slopes, share = (slopes, share) if cut_off else _fitted(value, distance, near)
+    if share[:, near].max(initial=0.0) > 0.02 or share.max() > 2.0**-6:
         return None
     facts, findings = [f"linear in the distance, slopes {_some(slopes)}"], []
+    if share.max() > 1e-3:
+        error = (share.max(axis=1) * np.abs(slopes) * distance.max()).max()
+        half = "computed in half precision, and bfloat16 cannot hold 257"
+        findings.append(f"beyond {_NEAR} tokens biases are off by up to {error:.3g}: {half}")
     if (slopes < 0).all():
         findings.append("slopes have the other sign: far keys are favoured")
-    encoding, words = _of_slopes(np.abs(slopes), num_heads)
-    findings += words
-    error = np.abs(bias - line).max(axis=0)
-    if error.max() > 1e-3 * np.abs(line).max() or found.apart > 1e-3 * np.abs(line).max():
-        first = int(distance[error > 1e-3 * np.abs(line).max()].min(initial=distance.max()))
-        findings.append(
-            f"not linear from distance {first} on, off by up to {max(error.max(), found.apart):.3g}: positions or biases "
-            f"in {_HALF}"
-        )
-    later = found.offset > 0
-    if later.any() and not np.allclose(
-        found.value[:, later], -slopes[:, None] * found.offset[later], rtol=1e-2, atol=1e-3
-    ):
-        way = "0" if np.abs(found.value[:, later]).max() < 1e-6 else "of other sign or slope"
-        facts.append(f"later keys: {way}; under a causal mask this does not matter")
-    residual = float(error.max()) if encoding is not None else float("nan")
-    return BiasVerdict(encoding, residual, tuple(facts), tuple(findings))
+    encoding, words, unknown = _of_slopes(np.abs(slopes))
+    if cut_off and encoding is not None:
+        facts.append(f"distances beyond {knee} are cut off")
+        encoding = ReRope(int(knee)) >> encoding
+    return Verdict(encoding, 0.0, tuple(facts), (*findings, *words), unknown=unknown)
 
 
-def _of_slopes(slopes: np.ndarray, num_heads: int) -> tuple[Encoding | None, list[str]]:
-    published = alibi_slopes(num_heads)
+def _fitted(value: np.ndarray, distance: np.ndarray, near: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The slope of each head, by near tokens, and how far each pair is from it, as shares of the farthest bias."""
+    slopes = -(value[:, near] @ distance[near]) / max(float(distance[near] @ distance[near]), 1.0)
+    largest = np.maximum(np.abs(slopes) * distance.max(), 1e-9)
+    return slopes, np.abs(value + slopes[:, None] * distance) / largest[:, None]
+
+
+def _of_slopes(slopes: np.ndarray) -> tuple[Encoding | None, tuple[str, ...], tuple[str, ...]]:
+    """The encoding of slopes, findings, and open questions."""
+    biased = int(np.count_nonzero(slopes))
+    if 0 < biased < len(slopes) and slopes[:biased].all():
+        encoding, findings, unknown = _of_slopes(slopes[:biased])
+        return (replace(encoding, heads=biased) if isinstance(encoding, Alibi) else None), findings, unknown
+    published = alibi_slopes(len(slopes))
     if _close(slopes, published):
-        return Alibi(), []
-    factor = float(np.median(slopes / published))
-    for size in (n for n in range(1, num_heads) if num_heads % n == 0):
-        if _close(slopes, np.tile(alibi_slopes(size), num_heads // size)):
-            return Alibi(), [
-                f"slopes of heads 0..{size - 1} restart at head {size}: as if on {num_heads // size} tensor-parallel ranks, "
-                "each of which counts its own heads"
-            ]
-    for what, others in _other_slopes(num_heads):
+        return Alibi(), (), ()
+    for what, others in _other_slopes(len(slopes)):
         if _close(slopes, others):
-            return Alibi(), [what]
-    if _close(slopes, factor * published, 1e-3):
-        return Interpolate(1 / factor) >> Alibi(), [f"slopes are {factor:.6g} times the published ones"]
-    return None, [f"slopes {_some(slopes)} are not the published {_some(published)}"]
+            return Alibi(), (what,), ()
+    steepest = -float(np.log2(slopes[2 ** int(np.log2(len(slopes))) - 1])) if slopes.all() else 0.0
+    if len(slopes) > 1 and steepest > 0 and _close(slopes, alibi_slopes(len(slopes), steepest), 1e-3):
+        return Alibi(exponent=float(f"{steepest:.4g}")), (), ()
+    factor = float(np.median(slopes / published))
+    if _close(slopes, factor * published, 1e-3) and len(slopes) > 1:
+        words = f"slopes are {factor:.6g} times the published ones: a bias before logits are scaled, or other positions"
+        return Interpolate(1 / factor) >> Alibi(), (), (words,)
+    return None, (), (f"slopes {_some(slopes)} are not the published {_some(published)}",)
 
 
 def _other_slopes(num_heads: int) -> Iterator[tuple[str, np.ndarray]]:
     head = np.arange(num_heads)
+    for size in (n for n in range(1, num_heads) if num_heads % n == 0):
+        ranks = f"as if on {num_heads // size} tensor-parallel ranks, each of which counts its own heads"
+        yield (
+            f"slopes of heads 0..{size - 1} restart at head {size}: {ranks}",
+            np.tile(alibi_slopes(size), num_heads // size),
+        )
     yield (
         f"slopes 2^(-8h/{num_heads}) for heads that are no power of two: the published slopes are of the power below",
         2.0 ** (-8 * (head + 1) / num_heads),
@@ -187,32 +299,32 @@ def _some(slopes: np.ndarray) -> str:
     return ", ".join(f"{slope:.4g}" for slope in slopes[:4]) + (", ..." if len(slopes) > 4 else "")
 
 
-def _buckets(found: _OfOffset, num_heads: int, hidden: np.ndarray) -> BiasVerdict | None:
-    """T5's buckets: the coarsest usual ones within which a bias is constant."""
-    scale = max(float(np.ptp(found.value)), 1e-9)
-    far = int(np.abs(found.offset).max())
+def _buckets(found: Bias, meant: Sequence[Encoding]) -> Verdict | None:
+    """T5's buckets: a configuration's, or the coarsest usual ones within which a bias is constant."""
+    offset, value, apart = found.by_offset()
+    hints = [each for each in meant if isinstance(each, T5)]
+    usual = [T5(*sizes, both) for sizes in _BUCKETS for both in (True, False)]
     fitting = []
-    for turned in (1, -1):
-        for count, distance in _BUCKETS:
-            for both in (True, False):
-                t5 = T5(count, distance, both)
-                bucket = np.asarray(t5.steps().at(jnp.asarray(turned * found.offset)))
-                groups = [found.value[:, bucket == n] for n in np.unique(bucket)]
-                apart = max(float(np.ptp(group, axis=1).max()) for group in groups)
-                if apart < 1e-5 * scale and len(groups) > 2:
-                    fitting.append((len(groups), turned < 0, t5, bucket, apart))
-    if not fitting:
+    for t5, sign in [*((t5, 1) for t5 in hints), *((t5, sign) for sign in (1, -1) for t5 in usual)]:
+        held, mean, spread = _grouped(value, np.asarray(t5.steps().at(jnp.asarray(sign * offset))))
+        if spread <= 0.1 * found.tolerance and (t5 in hints or 2 < len(held) < len(offset)):
+            fitting.append((t5 not in hints, len(held), -sign, t5, held, mean))
+    if apart > found.tolerance or not fitting:
         return None
-    groups, turned, t5, bucket, apart = min(fitting, key=lambda each: each[:2])
-    table = np.zeros((t5.num_buckets, num_heads), np.float32)
-    for n in np.unique(bucket):
-        table[n] = found.value[:, bucket == n].mean(axis=1)
-    facts = [f"{groups} buckets of distance seen up to {far}, {'both ways' if t5.bidirectional else 'one way'}"]
-    findings = []
-    if turned:
-        findings.append(
-            "the offset is query - key instead of key - query: earlier and later keys have exchanged buckets"
-        )
-    if not t5.bidirectional and not hidden[:, 0, 1:].all():
+    _, groups, turned, t5, held, mean = min(fitting, key=lambda each: each[:3])
+    of_head = np.ptp(found.own, axis=1).max() <= found.tolerance
+    table = np.zeros((t5.num_buckets, len(value)), np.float32)
+    table[held] = (mean + found.own[:, :1] * of_head).T
+    ways = "both ways" if t5.bidirectional else "one way"
+    facts = [f"{groups} buckets of distance seen up to {np.abs(offset).max()}, {ways}"]
+    if not t5.bidirectional and not found.causal:
         facts.append("later keys share the bucket of distance 0: a decoder's buckets")
-    return BiasVerdict(t5, apart, tuple(facts), tuple(findings), {"table": table})
+    exchanged = "the offset is query - key instead of key - query: earlier and later keys have exchanged buckets"
+    return Verdict(t5, 0.0, tuple(facts), (exchanged,) if turned > 0 else (), params={"table": table})
+
+
+def _grouped(value: Float[np.ndarray, "H N"], key: Int[np.ndarray, " N"]) -> tuple[np.ndarray, np.ndarray, float]:
+    """The keys that occur, the mean value of each, [H, K], and how far a value is from that at most."""
+    held, which = np.unique(key, return_inverse=True)
+    mean = np.stack([np.bincount(which, of_head) for of_head in value]) / np.bincount(which)
+    return held, mean, float(np.abs(value - mean[:, which]).max())

@@ -1,16 +1,23 @@
 """Compares a measured encoding with the configuration beside it."""
 
 import dataclasses
-import json
+import functools
+import operator
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+
 from posjax.audits.fit import Lanes, fits
-from posjax.encoding import Encoding
+from posjax.encoding import Dims, Encoding, parts
+from posjax.encodings import none
+from posjax.encodings.bias import T5
 from posjax.encodings.rotary import PRope, Rope, Rotary
 from posjax.hf import LayersDiffer, from_hf, from_hf_layers
+from posjax.hf.models import OTHERS, t5
+from posjax.jsonl import parse_json
 
 Config = Mapping[str, Any]
 
@@ -22,42 +29,43 @@ def read_config(config: Config | str | os.PathLike) -> Config:
       ValueError: the file is no JSON object.
     """
     if not isinstance(config, Mapping):
-        read = json.loads(pathlib.Path(config).read_text())
-        if not isinstance(read, dict):
-            raise ValueError(f"{config}: a configuration is a JSON object, got a {type(read).__name__}")
-        config = read
+        config = parse_json(pathlib.Path(config).read_bytes(), config)
     return config["text_config"] if isinstance(config.get("text_config"), Mapping) else config
 
 
-def head_dim_of(config: Config) -> int | None:
-    """The head dim that a configuration says, None where it does not."""
-    if config.get("head_dim"):
-        return config["head_dim"]
-    width, heads = config.get("hidden_size"), config.get("num_attention_heads")
-    return width // heads if width and heads else None
-
-
-def meant_by(config: Config) -> list[Encoding | None]:
-    """The encoding of each layer, without masks and temperatures; one entry where all are the same."""
+def meant_by(config: Config) -> list[Encoding]:
+    """The encoding of each layer, one entry where all are the same; of T5, its encoder's and its decoder's."""
+    if OTHERS.get(config.get("model_type")) is t5:
+        return [from_hf(config, decoder=decoder) for decoder in (False, True)]
     try:
-        layers = [from_hf(config)]
+        return [from_hf(config)]
     except LayersDiffer:
-        layers = list(from_hf_layers(config))
-    return [_part(layer) for layer in layers]
+        return list(from_hf_layers(config))
 
 
-def _part(encoding: Encoding) -> Encoding | None:
-    """The part that rotates, or else the part that biases."""
-    parts = list(getattr(encoding, "members", [encoding]))
-    return next((part for part in parts if isinstance(part, Rotary)), next(iter(parts), None))
+def rotation_of(encoding: Encoding) -> Encoding:
+    """The part that rotates, or else the first part."""
+    return next((part for part in parts(encoding) if isinstance(part, Rotary)), parts(encoding)[0])
+
+
+def logits_of(encoding: Encoding) -> Encoding:
+    """The parts that hide keys or add a bias: without parameters, or T5's."""
+    kept = [part for part in parts(encoding) if "mask" in part.hooks or ("bias" in part.hooks and _is_fixed(part))]
+    return functools.reduce(operator.add, kept) if kept else none()
+
+
+def _is_fixed(part: Encoding) -> bool:
+    learned = jax.eval_shape(lambda: part.init(jax.random.key(0), Dims(8, 1, 8, length=8)))
+    return isinstance(part, T5) or not jax.tree.leaves(learned)
 
 
 def against(
-    layers: list[Encoding | None], encoding: Encoding | None, lanes: Lanes | None, layer: int | None
+    layers: list[Encoding], encoding: Encoding | None, agrees: Callable[[Encoding], bool], layer: int | None
 ) -> list[str]:
     """Says how a configuration differs from a measured encoding: nothing where it means the same.
 
     Args:
+      agrees: whether an encoding is the measured one.
       layer: the number of the layer that was measured; None where any layer of the configuration may be meant.
 
     Raises:
@@ -69,12 +77,12 @@ def against(
         asked = [layers[layer]]
     else:
         asked = layers
-    if any(_agree(each, encoding, lanes) for each in asked):
+    if any(agrees(each) for each in asked):
         return []
     meant = ", ".join(dict.fromkeys(str(each) for each in asked))
     where = f" in layer {layer}" if layer is not None else ""
     words = [f"config.json means {meant}{where}"]
-    others = [n for n, each in enumerate(layers) if _agree(each, encoding, lanes)]
+    others = [n for n, each in enumerate(layers) if agrees(each)]
     if others:
         words.append(f"measured is its encoding of layers {_listed(others)}")
     elif len({*asked}) == 1 and encoding is not None:
@@ -87,7 +95,8 @@ def against(
     return ["; ".join(words)]
 
 
-def _agree(meant: Encoding | None, encoding: Encoding | None, lanes: Lanes | None) -> bool:
+def rotates_as(meant: Encoding, encoding: Encoding | None, lanes: Lanes | None) -> bool:
+    """Whether an encoding has the measured frequencies, or is the measured encoding where there are none."""
     if isinstance(meant, Rotary) and lanes is not None:
         return fits(meant, lanes)
     return type(meant) is type(encoding) and str(meant) == str(encoding)

@@ -1,8 +1,9 @@
 """Judges a measured rotation: its encoding, its facts and its defects."""
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -11,12 +12,13 @@ from jaxtyping import Float, Int
 from posjax.audits.fit import Lanes, best_of, misfit, nice, simple, wave_of
 from posjax.audits.probe import Turning, unwrapped_waves, wrapped
 from posjax.audits.rounding import explain, grown
-from posjax.encoding import Dims, Site
+from posjax.encoding import Dims, Encoding, Params, Site
 from posjax.encodings.rotary import PRope, Rope, Rotary
 from posjax.encodings.scalings import Yarn
 from posjax.encodings.scalings_by_length import LongRope
 from posjax.spec import registered, registered_names
 
+_Kind = TypeVar("_Kind", bound=Encoding)
 _NOTED = 5e-3  # radians: a larger error of an angle is noted
 _TABLE = 8e-3  # radians by which cosines and sines in bfloat16 are off
 _ROUNDED_TABLE = "cos and sin in half precision, as a model's own arithmetic may be"
@@ -32,14 +34,16 @@ class Verdict(NamedTuple):
       facts, findings: in words; findings are defects.
       lanes: the measured frequencies.
       unknown: open questions, in words: no registered encoding says whether the code is right.
+      params: of the encoding, such as the table of a bias.
     """
 
-    encoding: Rotary | None
+    encoding: Any
     residual: float
     facts: tuple[str, ...]
     findings: tuple[str, ...]
     lanes: Lanes | None = None
     unknown: tuple[str, ...] = ()
+    params: Params = ()
 
 
 def judge(found: Turning, hints: Sequence[Rotary] = ()) -> Verdict:
@@ -220,15 +224,17 @@ def in_catalogue(
 
 
 def _usual() -> list[Rotary]:
-    kinds = [registered(name) for name in registered_names()]
-    plain = [kind() for kind in kinds if issubclass(kind, Rotary) and _has_defaults(kind)]
+    plain = usual(Rotary)
     layouts = [type(each) for each in plain if "layout" in {field.name for field in fields(each)}]
     turned = [kind(layout="interleaved") for kind in layouts]  # pyrefly: ignore[unexpected-keyword]
     return [each for each in [*plain, *turned] if type(each) not in (Rope, PRope)]
 
 
-def _has_defaults(kind: type) -> bool:
-    try:
-        return isinstance(kind(), Rotary)
-    except TypeError:  # an argument without a default
-        return False
+def usual(base: type[_Kind]) -> list[_Kind]:
+    """The registered encodings of a class that have defaults for all arguments, with these."""
+    found = []
+    for kind in map(registered, registered_names()):
+        with contextlib.suppress(TypeError):  # an argument without a default
+            if issubclass(kind, base):
+                found.append(kind())
+    return found

@@ -1,15 +1,18 @@
 """Long whole documents, from the user's own text files or from a prepared set."""
 
 import glob
+import itertools
+import logging
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from posjax.data.containers import Text, digest_of
+from posjax.data.folders import is_hidden
 from posjax.data.loading import load_text, ready
 from posjax.data.sets import source_of
 from posjax.data.subsets import SPLITS, parted, split_among, whole_split
@@ -17,8 +20,8 @@ from posjax.data.text_files import ENDINGS, is_table, read_texts
 from posjax.data.tokens import BYTES, Tokenizer
 
 _HELD_OUT = 10  # the last tenth of a file that belongs to no split is for evaluation
-_SHARD = re.compile(rf"({'|'.join(SPLITS)})(?=[-_.]|$)")  # usual names of shared tables
-_WHOLE = re.compile(rf"({'|'.join(SPLITS)})(?=\.)")  # usual names of texts: train.txt, but not test-driven.txt
+_SHOWN = 4  # names of files in a line
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -78,14 +81,14 @@ def load_documents(
 
     Args:
       name: a text set as `load_text` takes it, pg19 too where it is prepared; with `files` only what to call them.
-      split: of the set. Files named `<split>__<title>.txt` belong to that split, and so do tables named by one, as
-        train-00000-of-00002.parquet, validation.jsonl, or test/data.arrow below a folder. Where no file is named so,
-        "train" is all of each but its last tenth, and any other split is that tenth: of a table's documents, and of the
-        text of a single document. Plain texts belong to a split by their whole name or folder, train.txt or test/a.txt,
-        where one of them is for training.
+      split: of the set. Files named `<split>__<title>.txt` belong to that split. So do files whose name, or a folder above
+        them, has the name of a split in it between dots, dashes and underscores (ptb.train.txt, Test/a.txt,
+        train-00000-of-00002.parquet): tables always, plain texts where two splits or "train" are named so. Where no file
+        names a split, "train" is all of each but its last tenth, and any other split is that tenth: of a table's documents,
+        and of the text of a single document. A line of the log says which files a split is read from.
       data_dir: directory of prepared sets; None is TFDS's default.
       files: a directory, read with all folders below it, or a glob: UTF-8 text or JSON lines, both plain or packed by xz or
-        gzip, parquet, or Arrow files of `datasets`.
+        gzip, parquet, or Arrow files of `datasets`. Hidden files and folders are passed over.
       field: the column of a table that holds the text.
       tokenizer: makes tokens of the text; see `load_tokenizer`.
 
@@ -115,7 +118,7 @@ def check_text(name: str, split: str, *, data_dir: str | None = None, files: str
     """
     split = whole_split(split)
     if files is not None:
-        _split_of_files(list(_found(files)), files, split)
+        _split_of_files(_found(files), files, split)
     elif source := source_of(name):
         split_among(split, source.splits, repr(name))
     else:
@@ -145,14 +148,17 @@ class _File(NamedTuple):
 
 
 def _of_files(files: str, split: str, field: str) -> tuple[list[str], list[bytes]]:
-    found = list(_found(files))
+    found = _found(files)
     named = _split_of_files(found, files, split)
+    read = [each.path for each in found if each.split == named]
+    share = "all but the last tenth" if split == "train" else "the last tenth"
+    what = f"{len(read)} of {len(found)} files" if named else f"{share} of each of {len(read)} files"
+    shown = ", ".join([*map(str, read[:_SHOWN]), *["..."] * (len(read) > _SHOWN)])
+    _log.warning("split %r is %s: %s", split, what, shown)
     kept: list[tuple[str, bytes]] = []
-    for each in found:
-        if named is None:
-            kept += _share(read_texts(each.path, field), split)
-        elif each.split == named:
-            kept += read_texts(each.path, field)
+    for path in read:
+        texts = read_texts(path, field)
+        kept += texts if named else _share(texts, split)
     if not kept:
         raise ValueError(f"the files of files={files!r} are empty")
     return [title for title, _ in kept], [text for _, text in kept]
@@ -166,30 +172,35 @@ def _split_of_files(found: Sequence[_File], files: str, split: str) -> str | Non
     return split_among(split, sorted(splits), f"data.files={files!r}") if splits else None
 
 
-def _found(files: str) -> Iterator[_File]:
-    """Yields the files in the order of their names, so the same files always make the same stream."""
+def _found(files: str) -> list[_File]:
+    """Returns the files in the order of their names, so the same files always make the same stream."""
     root = pathlib.Path(files)
-    if root.is_dir():
+    if root.is_file():
+        paths, root = [root], root.parent
+    elif root.is_dir():
         paths = [path for path in root.rglob("*") if path.name.endswith(ENDINGS)]
     else:
-        paths = [root] if root.is_file() else [pathlib.Path(path) for path in glob.glob(files, recursive=True)]
-    found = [_File(path, _split_of(path, root)) for path in sorted(paths) if path.is_file()]
-    if not any(each.split == "train" for each in found):  # a plain text may have test in its title
+        paths = [pathlib.Path(path) for path in glob.glob(files, recursive=True)]
+        root = pathlib.Path(*itertools.takewhile(lambda part: not glob.has_magic(part), root.parts))
+    names = [path.relative_to(root) for path in sorted(paths) if path.is_file()]
+    found = [_File(root / name, _split_of(name)) for name in names if not is_hidden(name.parts)]
+    splits = {each.split for each in found if each.split}
+    if "train" not in splits and len(splits) < 2:  # a plain text may have test in its title
         found = [each if _is_sure(each.path) else each._replace(split=None) for each in found]
-    yield from found
+    return found
 
 
 def _is_sure(path: pathlib.Path) -> bool:
-    """Whether a file's name alone fixes its split, without a training file beside it."""
+    """Whether a file's name alone fixes its split, without files of other splits beside it."""
     return "__" in path.name or is_table(path)
 
 
-def _split_of(path: pathlib.Path, root: pathlib.Path) -> str | None:
-    if "__" in path.name:
-        return path.name.partition("__")[0]
-    above = path.relative_to(root).parts[:-1] if path.is_relative_to(root) else ()
-    named = _SHARD.match(path.name) if is_table(path) else _WHOLE.match(path.name)
-    return named[1] if named else next((part for part in reversed(above) if part in SPLITS), None)
+def _split_of(path: pathlib.Path) -> str | None:
+    """Returns the split that the name of a file says, or else that of the nearest folder."""
+    head, title, _ = path.name.partition("__")
+    names = (head, *reversed(path.parts[:-1]))
+    parts = (part for name in names for part in re.split("[._-]", name.lower()))
+    return next((part for part in parts if part in SPLITS), head if title else None)
 
 
 def _share(texts: Sequence[tuple[str, bytes]], split: str) -> list[tuple[str, bytes]]:

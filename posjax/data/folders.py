@@ -6,7 +6,7 @@ import pathlib
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from posjax.data.subsets import SPLITS, split_among
@@ -54,7 +54,7 @@ def pictures(data_dir: pathlib.Path, split: str) -> Iterator[Picture]:
 
 def _splits(data_dir: pathlib.Path) -> dict[str, pathlib.Path]:
     """Returns the folders and zips in a folder, by the names of the splits that they may be."""
-    shown = sorted(path for path in data_dir.iterdir() if not path.name.startswith((".", "__MACOSX")))
+    shown = sorted(path for path in data_dir.iterdir() if not is_hidden([path.name]))
     zips = {path.stem: path for path in shown if path.suffix == ".zip"}
     return zips | {path.name: path for path in shown if path.is_dir()}
 
@@ -67,7 +67,9 @@ def _path(data_dir: pathlib.Path, split: str) -> tuple[pathlib.Path, str | None]
             f"{data_dir} holds no folders of pictures: --config.data.data_dir= names one with <class>/<picture>, or with "
             f"<split>/<class>/<picture> or <split>.zip in it, as {split}.zip"
         )
-    if split not in there and not {*SPLITS} & {*there} and any(map(_has_pictures, there.values())):
+    named = [path for name, path in there.items() if name.lower() in (split, *SPLITS)]
+    holding = [path for path in there.values() if _has_pictures(path)]
+    if len(named) < 2 and {*named} < {*holding}:  # no split is named, or one class is called "train"
         return data_dir, split
     return there[split_among(split, there, str(data_dir))], None
 
@@ -115,8 +117,13 @@ def pictures_in(folder: pathlib.Path) -> list[pathlib.Path]:
 
 
 def _counts(name: str) -> bool:
-    """Whether a file is a picture, and not a file that archivers or desktops leave behind."""
-    return name.lower().endswith(_ENDINGS) and not any(part.startswith((".", "__MACOSX")) for part in name.split("/"))
+    """Whether a file is a picture by its name, and not hidden."""
+    return name.lower().endswith(_ENDINGS) and not is_hidden(name.split("/"))
+
+
+def is_hidden(parts: Iterable[str]) -> bool:
+    """Whether a path, by its parts, is hidden or a copy that archivers, desktops or notebooks leave behind."""
+    return any(part.startswith((".", "__MACOSX")) for part in parts)
 
 
 def _in_folder(path: pathlib.Path) -> Iterator[tuple[str, str]]:

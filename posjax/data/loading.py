@@ -20,6 +20,7 @@ from posjax.data.sets import SETS, command, find_builder, is_prepared, source_of
 from posjax.data.sources import images_of, text_of
 from posjax.data.subsets import parted, split_among
 from posjax.files import replace_file, sha256_of
+from posjax.jsonl import parse_json
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -133,7 +134,7 @@ def _read_cache(stem: pathlib.Path, fields: tuple[str, ...]) -> tuple[Arrays, st
     index = _beside(stem, "json")
     if not index.exists():
         return None
-    sums = json.loads(index.read_text())
+    sums = parse_json(index.read_bytes(), index)
     paths = {field: _beside(stem, f"{field}.npy") for field in fields}
     for field, path in paths.items():
         if not path.exists() or sha256_of(path) != sums[field]:

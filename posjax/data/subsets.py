@@ -24,7 +24,7 @@ SPLITS = ("train", *VALIDATION, "test")  # usual names of files and folders of s
 
 
 def split_among(split: str, there: Collection[str], whose: str) -> str:
-    """Returns a set's own name for a split: "validation", "valid", "val" and "dev" are synonyms.
+    """Returns a set's own name for a split: "validation", "valid", "val" and "dev" are synonyms, in upper or lower case.
 
     Args:
       split: the split.
@@ -34,9 +34,10 @@ def split_among(split: str, there: Collection[str], whose: str) -> str:
     Raises:
       ValueError: the set has no such split; the message lists its splits and the flag that chooses one.
     """
+    own = {name.lower(): name for name in there} | {name: name for name in there}
     for name in (split, *(VALIDATION if split in VALIDATION else ())):
-        if name in there:
-            return name
+        if name in own:
+            return own[name]
     message = f"{whose} has no split {split!r}, only {', '.join(there) or 'nothing'}; "
     if near := difflib.get_close_matches(split, there, n=1):
         message += f"did you mean {near[0]!r}? "

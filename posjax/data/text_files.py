@@ -1,6 +1,5 @@
 """Files of text: a plain file is one document, a table holds many."""
 
-import json
 import lzma
 import pathlib
 import zlib
@@ -8,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from posjax.extras import require
+from posjax.jsonl import parse_json
 
 _DICTIONARY = 2**28  # bytes that unpacking an .xz may keep in memory beside the text; xz -9 needs a quarter
 _PACKED: dict[str, Callable[[], Any]] = {
@@ -16,6 +16,7 @@ _PACKED: dict[str, Callable[[], Any]] = {
 }
 FREE_BYTES = 2**26  # bytes that any file may unpack to
 _MOST_PACKED = 100  # the largest ratio of unpacked to packed size; text is packed 3 to 5 times
+_FEATHER = b"ARROW1"  # the first bytes of Arrow's format with random access
 _ROWS = 1024  # of a table, which are read together
 _PLAIN = (".md", ".rst", ".text", ".txt")
 _COLUMNAR = (".arrow", ".parquet")
@@ -110,17 +111,15 @@ def _objects(path: pathlib.Path, field: str) -> Iterator[str]:
     for number, line in enumerate(_content(path).split(b"\n"), 1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"{path.name}, line {number} is not JSON ({error}): {line[:80]!r}") from None
-        found = row.get(field) if isinstance(row, dict) else None
-        if not isinstance(found, str):
-            keys = ", ".join(row) if isinstance(row, dict) else type(row).__name__
+        where = f"{path.name}, line {number}"
+        row = parse_json(line, where)
+        if field not in row:
             raise ValueError(
-                f"{path.name}, line {number} has no text {field!r} but {keys}: set data.text_field to the one that is read"
+                f"{where} has no text {field!r} but {', '.join(row)}: set data.text_field to the one that is read"
             )
-        yield found
+        if not isinstance(row[field], str | None):
+            raise ValueError(f"{where}: {field!r} holds {type(row[field]).__name__}, not text")
+        yield row[field] or ""
 
 
 def _columns(path: pathlib.Path, field: str) -> Iterator[str]:
@@ -173,6 +172,9 @@ def _arrow(path: pathlib.Path, field: str, most: int) -> Batches:
     import pyarrow.ipc
 
     file = pyarrow.memory_map(str(path))
+    if file.read(len(_FEATHER)) == _FEATHER:
+        raise ValueError(f"{path.name} is an Arrow file with random access (Feather), not a stream: save it as parquet")
+    file.seek(0)
     schema = pyarrow.ipc.open_stream(file).schema
     _check_column(path, schema, field)
     file.seek(0)

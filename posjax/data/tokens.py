@@ -14,6 +14,7 @@ import numpy as np
 from posjax.data.gguf_tokens import tokenizer_of
 from posjax.extras import require
 from posjax.gguf import GGUF, SUFFIX
+from posjax.jsonl import parse_json
 
 FILE = "tokenizer.json"
 _UNKNOWN = "\U0010fffd"  # a character that no vocabulary has
@@ -42,9 +43,9 @@ class Tokenizer:
     rust: Any = field(default=None, repr=False, compare=False)
 
     def encode(self, texts: Sequence[bytes | np.ndarray]) -> list[np.ndarray]:
-        """Returns the tokens of each text: [N_i] uint8 for bytes, int32 from a file; adds no special token, not even `bos`.
+        """Returns the tokens of each text without `bos`: [N_i] uint8 for bytes, int32 from a file; adds no special token.
 
-        Half a character at an end (where a file was cut in two) is dropped.
+        Half a character at an end (where a file was cut in two) is dropped, and so is a `bos` that the text spells out.
 
         Args:
           texts: UTF-8, as bytes or arrays [n_i] uint8.
@@ -57,13 +58,19 @@ class Tokenizer:
         written = [bytes(text).decode("utf-8", "ignore") for text in texts]
         with _RustErrors(self.name):
             found = self.rust.encode_batch(written, add_special_tokens=False)
-        return [np.asarray(each.ids, np.int32) for each in found]
+        ids = [np.asarray(each.ids, np.int32) for each in found]
+        return [each[len(self.bos) :] if tuple(each[: len(self.bos)]) == self.bos else each for each in ids]
 
     def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
         """Returns the text of tokens; bytes that are not UTF-8 become U+FFFD."""
         if self.rust is None:
             return bytes(np.asarray(tokens, np.uint8)).decode("utf-8", "replace")
         return self.rust.decode(np.asarray(tokens).tolist(), skip_special_tokens=False)
+
+    def continuation(self, before: Sequence[int] | np.ndarray, tokens: Sequence[int] | np.ndarray) -> str:
+        """Returns the text of tokens behind others; alone, `decode` may drop the space before their first word."""
+        begins = self.decode(before).rstrip("\ufffd")  # the first bytes of a character
+        return self.decode([*before, *tokens]).removeprefix(begins)
 
 
 BYTES = Tokenizer("bytes", 256)
@@ -128,11 +135,8 @@ def _read(path: pathlib.Path) -> tuple[bytes, dict[str, Any]]:
             raise ValueError(f"{path}: {error}") from None
         return json.dumps(found).encode(), found
     content = path.read_bytes()
-    try:
-        found = json.loads(content)
-    except ValueError as error:
-        raise ValueError(f"{path} is not a tokenizer.json: {error}") from None
-    if not isinstance(found, dict) or "model" not in found:
+    found = parse_json(content, path)
+    if "model" not in found:
         raise ValueError(f"{path} is not a tokenizer.json: it has no 'model'")
     return content, found
 

@@ -83,6 +83,7 @@ from posjax.encodings.rotary_grid import DinoV3 as dinov3
 from posjax.encodings.rotary_grid import GoldenRope as golden_rope
 from posjax.encodings.rotary_grid import MHRope as mhrope
 from posjax.encodings.rotary_grid import MRope as mrope
+from posjax.encodings.rotary_grid import PixelRope as pixel_rope
 from posjax.encodings.rotary_groups import CayleyString as cayley_string
 from posjax.encodings.rotary_groups import CirculantString as circulant_string
 from posjax.encodings.rotary_groups import ComRoPE as comrope
@@ -198,6 +199,7 @@ __all__ = [
     "path",
     "peg",
     "per_row_alibi",
+    "pixel_rope",
     "pope",
     "pose",
     "position_coupling",

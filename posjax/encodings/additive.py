@@ -22,11 +22,11 @@ class Sinusoidal(Encoding):
 
     Vaswani et al. (2017), arXiv 1706.03762, section 3.5; tensor2tensor and fairseq divide c by M/2 - 1 where the paper has
     M/2. layout="concatenated" writes all sines before all cosines. With A position axes each axis has a code of M/A
-    channels, in the order of the axes (row, then column); the exponent is -2c/(M/A). Nothing is added to tokens that stand
-    nowhere.
+    channels, in the order of the axes (row, then column); the exponent is -2c/(M/A). An odd width has the code of M - 1
+    channels and a last channel of zeros, as in fairseq. Nothing is added to tokens that stand nowhere.
 
     Raises:
-      ValueError: for a width not divisible by 2 A, or an unknown layout.
+      ValueError: for a width that leaves more than one channel when divided by 2 A, or an unknown layout.
     """
 
     family = "waves"
@@ -48,9 +48,7 @@ class Sinusoidal(Encoding):
             raise ValueError(f"sinusoidal has no layout {self.layout!r}; {nearest(self.layout, _LAYOUTS)}")
 
     def embed(self, params, x, site):
-        position, width = axes(site), x.shape[-1]
-        code = _sines(position, _geometric_wave(self, position.shape[1], width), self.layout)
-        return _added(x, code, site)
+        return _added(x, _code(self, site, x.shape[-1], self.layout), site)
 
 
 @register("scaled_sinusoidal")
@@ -60,11 +58,11 @@ class ScaledSinusoidal(Encoding):
 
     `ScaledSinusoidalEmbedding` of lucidrains/x-transformers. s is one number and starts at M^(-1/2), M the width, so that
     the code starts with a norm of 2^(-1/2) whatever the width: small beside embeddings of unit variance. Sines come before
-    cosines. With A position axes each axis has M/A channels, as in `sinusoidal`; s is shared.
-    Nothing is added to tokens that stand nowhere.
+    cosines. Axes and odd widths are as in `sinusoidal`; s is shared by all axes. Nothing is added to tokens that stand
+    nowhere.
 
     Raises:
-      ValueError: for a width not divisible by 2 A, or a base that is not positive.
+      ValueError: for a width that leaves more than one channel when divided by 2 A, or a base that is not positive.
     """
 
     family = "waves"
@@ -82,9 +80,7 @@ class ScaledSinusoidal(Encoding):
         return {"scale": jnp.full(1, dims.width**-0.5, jnp.float32)}
 
     def embed(self, params, x, site):
-        position, width = axes(site), x.shape[-1]
-        code = _sines(position, _geometric_wave(self, position.shape[1], width), "concatenated")
-        return _added(x, params["scale"] * code, site)
+        return _added(x, params["scale"] * _code(self, site, x.shape[-1], "concatenated"), site)
 
 
 class _Sincos2d(Encoding):
@@ -115,8 +111,9 @@ class Sincos2dMae(_Sincos2d):
 
     He et al. (2021), arXiv 2111.06377, `get_2d_sincos_pos_embed`, where "w goes first": the first half of the channels
     encodes a patch's column x, the second half its row y. transformers' ViTMAE puts y first, and so do timm's
-    `build_sincos2d_pos_embed` and, on square grids, MoCo v3; that is `sinusoidal(layout="concatenated")`. The two differ by
-    a permutation of channels. Nothing is added to tokens that stand nowhere (MAE: a row of zeros for the class token).
+    `build_sincos2d_pos_embed(interleave_sin_cos=True)` and, on square grids, MoCo v3; that is
+    `sinusoidal(layout="concatenated")`. timm's default is [sin y w | sin x w | cos y w | cos x w]. The three differ by
+    permutations of channels. Nothing is added to tokens that stand nowhere (MAE: a row of zeros for the class token).
 
     Raises:
       ValueError: for a width not divisible by 4, positions that are not (row, column), or a base that is not positive.
@@ -227,10 +224,11 @@ def _product(a: Float[Array, "T C"], b: Float[Array, "C E"]) -> Float32[jax.Arra
     return jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)
 
 
-def _geometric_wave(encoding: Encoding, num_axes: int, width: int) -> Float[np.ndarray, "A C"]:
-    if width % 2:
-        raise ValueError(f"{encoding.spec_name} pairs a sine with a cosine: the width must be even, got {width}")
-    return axial(encoding.base, num_axes, width // 2, f"{encoding.spec_name}: a width")
+def _code(encoding, site: Site, width: int, layout: str) -> Float32[jax.Array, "T M"]:
+    """Sines and cosines of each axis; an odd width ends with a channel of zeros."""
+    position = axes(site)
+    wave = axial(encoding.base, position.shape[1], width // 2, f"{encoding.spec_name}: a width")
+    return jnp.pad(_sines(position, wave, layout), ((0, 0), (0, width % 2)))
 
 
 def _sines(position: Shaped[Array, "T A"], wave: Float[np.ndarray, "A C"], layout: str) -> Float32[jax.Array, "T M"]:

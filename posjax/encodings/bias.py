@@ -23,7 +23,7 @@ _KINDS = ["log", "power"]
 @register("alibi")
 @dataclass(frozen=True)
 class Alibi(ElementwiseBias):
-    """Attention with linear biases: -slope_h |q - k|, with slopes 2^(-8/H), 2^(-16/H), ...
+    """Attention with linear biases: -slope_h |q - k|, with slopes 2^(-8/H), 2^(-16/H), ..., 2^-8.
 
     Press et al. (2021), arXiv 2108.12409. If H is not a power of two, the slopes follow the authors' code (and BLOOM and
     MPT): first the slopes of the next lower power of two, then every second one of the next higher. Several ports take
@@ -40,8 +40,12 @@ class Alibi(ElementwiseBias):
           none before it, with the slopes of that many heads: the "nonsymmetric" form by the authors
           (ofirpress/attention_with_linear_biases, issue 5).
 
+      exponent: E, so that the smallest slope is 2^-E where H is a power of two: `alibi_bias_max` of MPT and keras-hub.
+      heads: only the first `heads` heads have a bias, with the slopes of so many heads, as in x-transformers
+        (`alibi_num_heads`). None: all heads.
+
     Raises:
-      ValueError: for an unknown direction.
+      ValueError: for an unknown direction, an exponent that is not positive, or heads that are not 1 to H.
 
     >>> import posjax as pj
     >>> q = jnp.zeros((4, 8, 16))    # 4 tokens, 8 heads
@@ -51,14 +55,18 @@ class Alibi(ElementwiseBias):
 
     family = "decay"
     formula = (
-        r"b^{(h)}_{mn} = -2^{-8h/H}\,|m-n|",
+        r"b^{(h)}_{mn} = -2^{-Eh/H}\,|m-n|,\quad E = 8",
         r"H\ \text{a power of 2; else the slopes of the next lower power, then every other one of"
         " twice as many heads}",
     )
+    ranges = "exponent > 0", "heads >= 1"
 
     direction: str = "both"
+    exponent: float = 8.0
+    heads: int | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         if self.direction not in _DIRECTIONS:
             raise ValueError(f"alibi has no direction {self.direction!r}; {nearest(self.direction, _DIRECTIONS)}")
 
@@ -67,8 +75,12 @@ class Alibi(ElementwiseBias):
         return (1, 2, 3) if self.direction == "both" else (1,)
 
     def constants(self, params, num_heads):
-        columns = _split(num_heads) if self.direction == "split" else [alibi_slopes(num_heads)]
-        return np.stack(columns, axis=1).astype(np.float32)
+        biased = num_heads if self.heads is None else self.heads
+        if biased > num_heads:
+            raise ValueError(f"alibi(heads={biased}) in a model of {num_heads} heads: give at most {num_heads}")
+        split = self.direction == "split"
+        columns = _split(biased, self.exponent) if split else [alibi_slopes(biased, self.exponent)]
+        return np.pad(np.stack(columns, axis=1), ((0, num_heads - biased), (0, 0))).astype(np.float32)
 
     def logit(self, constants, offset):
         slope, distance = constants[0], length(offset)
@@ -79,15 +91,15 @@ class Alibi(ElementwiseBias):
         return -slope * distance
 
 
-def _split(num_heads: int) -> tuple[np.ndarray, np.ndarray]:
+def _split(num_heads: int, exponent: float) -> tuple[np.ndarray, np.ndarray]:
     """The slope of each head, [H], and the sign of the offsets that it hides."""
     left = -(-num_heads // 2)
-    slopes = np.concatenate([alibi_slopes(left), alibi_slopes(num_heads - left)])
+    slopes = np.concatenate([alibi_slopes(n, exponent) for n in (left, num_heads - left)])
     return slopes, np.where(np.arange(num_heads) < left, 1, -1)
 
 
-def alibi_slopes(num_heads: int) -> Float[np.ndarray, " H"]:
-    """The published slopes, in float64, for any number of heads.
+def alibi_slopes(num_heads: int, exponent: float = 8.0) -> Float[np.ndarray, " H"]:
+    """The published slopes, in float64, for any number of heads; those of a power of two end at 2^-exponent.
 
     >>> alibi_slopes(4).tolist()
     [0.25, 0.0625, 0.015625, 0.00390625]
@@ -95,8 +107,8 @@ def alibi_slopes(num_heads: int) -> Float[np.ndarray, " H"]:
     [0.5, 0.125]
     """
     power = 2 ** math.floor(math.log2(max(num_heads, 1)))
-    below = 2.0 ** (-8 / power * np.arange(1, power + 1))
-    above = 2.0 ** (-4 / power * np.arange(1, 2 * power + 1))
+    below = 2.0 ** (-exponent / power * np.arange(1, power + 1))
+    above = 2.0 ** (-exponent / 2 / power * np.arange(1, 2 * power + 1))
     return np.concatenate([below, above[0::2]])[:num_heads]
 
 

@@ -13,6 +13,7 @@ from posjax.encodings.angles import angles, axial
 from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, products_on_line, sums_at, sums_on_line
 from posjax.encodings.pairs import related, whole_offset
 from posjax.encodings.placement import standing
+from posjax.encodings.resize import resize
 from posjax.encodings.tables import numpy_if_known
 from posjax.gradients import with_gradient
 from posjax.mask import offset
@@ -26,30 +27,48 @@ _FEW_COUNTS = 128  # up to this many counts a scatter is slower on CPUs
 class Shaw(Encoding):
     """Relative position representations: logits q . (k + a^K_r) / sqrt(D) and outputs sum of weight (v + a^V_r).
 
-    r = clip(k's position - q's, -max_relative_position, max_relative_position). Shaw et al. (2018), arXiv 1803.02155,
+    r = clip(k's position - q's, -max_relative_position, right). Shaw et al. (2018), arXiv 1803.02155,
     equations 3 and 4 and section 3.2; the vectors a are shared by the heads. values=False leaves a^V out, which costs
     nothing in the paper's ablation; many later models do so. With A position axes there are vectors for each axis and they
     add. A fractional distance counts as the whole distance below it. Nothing is added where a token stands nowhere.
 
-    `read` first sums the weights of a query by offset, of which there are 2 max_relative_position + 1. So this term of a
-    tile costs no more than its logits. Values must have the head dim D.
+    `read` first sums the weights of a query by offset, of which there are max_relative_position + right + 1. So this term of
+    a tile costs no more than its logits. Values must have the head dim D.
 
-    Parameters: key [A, 2 max_relative_position + 1, D] and, with values, value of the same shape; rows run from keys far
-    before the query to keys far after it; initialised N(0, 1/D).
+    shaw(max_relative_position=None, values=False, scaled=False) is MViTv2's decomposed relative position embedding (Li et
+    al. 2021, arXiv 2112.01526, eq. 4), also of ViTDet and SAM, whose rows rel_pos_h and rel_pos_w run the other way. Where
+    MViT pools keys by s, its key k stands at s k + s - 1.
+
+    Args:
+      max_relative_position: R; None: as far as the grid or the length that the model is made for goes, on each axis its own.
+        Then `resized` resizes the vectors of each axis to another grid; MViT and SAM do it by method="torch_bilinear".
+      right: R', the clip of later keys; R by default. Wav2Vec2-BERT has 64 earlier keys and 8 later ones.
+      scaled: whether q . a^K_r is divided by sqrt(D), as q . k is.
+
+    Parameters: key [A, R + R' + 1, D] and, with values, value of the same shape; with R None, a tuple of an array for each
+    axis; rows run from keys far before the query to keys far after it; initialised N(0, 1/D).
 
     Raises:
-      ValueError: for a max_relative_position below 1.
+      ValueError: for a max_relative_position below 1, a negative right or one beside None; from `init` where
+        max_relative_position is None and `dims` gives neither grid nor length.
     """
 
     family = "learned bias"
     formula = (
         r"\ell_{mn} = \frac{q_m \cdot \left(k_n + a^K_r\right)}{\sqrt D},\quad o_m = \sum_n"
-        r" a_{mn}\left(v_n + a^V_r\right),\quad r = \mathrm{clip}(n-m, -R, R)",
+        r" a_{mn}\left(v_n + a^V_r\right),\quad r = \mathrm{clip}(n-m, -R, R')",
     )
-    ranges = ("max_relative_position >= 1",)
+    ranges = "max_relative_position >= 1", "right >= 0"
 
-    max_relative_position: int = 16
+    max_relative_position: int | None = 16
     values: bool = True
+    right: int | None = None
+    scaled: bool = True
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.max_relative_position is None and self.right is not None:
+            raise ValueError(f"right={self.right} needs a max_relative_position: with None all offsets are told apart")
 
     @property
     def hooks(self) -> frozenset[str]:
@@ -57,21 +76,45 @@ class Shaw(Encoding):
 
     def init(self, key, dims):
         num_axes = 1 if dims.grid is None else len(dims.grid)
-        shape = (num_axes, 2 * self.max_relative_position + 1, dims.head_dim)
         names = ("key", "value") if self.values else ("key",)
         keys = jax.random.split(key, len(names))
-        return {
-            n: dims.head_dim**-0.5 * jax.random.normal(k, shape, jnp.float32) for n, k in zip(names, keys, strict=True)
+
+        def vectors(key, *shape):
+            return dims.head_dim**-0.5 * jax.random.normal(key, (*shape, dims.head_dim), jnp.float32)
+
+        if self.max_relative_position is not None:
+            rows = self.max_relative_position + self._right + 1
+            return {n: vectors(k, num_axes, rows) for n, k in zip(names, keys, strict=True)}
+        if dims.grid is None and dims.length is None:
+            raise ValueError(
+                "shaw(max_relative_position=None) needs to know how far positions go: give Dims(grid=...) or "
+                "Dims(length=...), or a max_relative_position"
+            )
+        sides = dims.grid or (dims.length,)
+        each = {n: zip(jax.random.split(k, num_axes), sides, strict=True) for n, k in zip(names, keys, strict=True)}
+        return {n: tuple(vectors(k, _rows(side)) for k, side in axes) for n, axes in each.items()}
+
+    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
+        if self.max_relative_position is not None or old_grid == new_grid:
+            return self, params
+        if isinstance(old_grid[0], tuple):
+            raise ValueError(
+                f"{self} behind raster(...) knows offsets on a line, not on the grid: it cannot be resized"
+            )
+        return self, {
+            n: tuple(resize(x, (_rows(side),), method=method) for x, side in zip(tables, new_grid, strict=True))
+            for n, tables in params.items()
         }
 
     def bias(self, params, q, q_site, k, k_site):
         bias, line = 0.0, line_of(q_site, k_site)
         for table, (start, to) in zip(params["key"], self._axes(params["key"], q_site, k_site), strict=True):
-            by_row = jnp.einsum("thd,rd->htr", q.astype(jnp.float32), table) * q.shape[-1] ** -0.5
+            by_row = jnp.einsum("thd,rd->htr", q.astype(jnp.float32), table)
+            by_row = by_row * q.shape[-1] ** -0.5 if self.scaled else by_row
             bias = bias + choose(
                 line.holds,
-                lambda by_row: at_line(by_row, k.shape[0], line.first),
-                lambda by_row, start=start, to=to: at(by_row, self._row(start, to)),
+                lambda by_row, table=table: at_line(by_row, k.shape[0], line.first, *self._far(table)),
+                lambda by_row, table=table, start=start, to=to: at(by_row, self._row(table, start, to)),
                 by_row,
             )
         return jnp.where(related(q_site, k_site), bias, 0.0)
@@ -79,28 +122,47 @@ class Shaw(Encoding):
     def read(self, params, weights, q_site, k_site):
         if not self.values:
             return 0.0
-        out, line, far = 0.0, line_of(q_site, k_site), self.max_relative_position
+        out, line = 0.0, line_of(q_site, k_site)
         weights = jnp.where(related(q_site, k_site), weights, 0.0)
         for table, (start, to) in zip(params["value"], self._axes(params["value"], q_site, k_site), strict=True):
             by_row = choose(
                 line.holds,
-                lambda weights: sums_on_line(weights, line.first, far),
-                lambda weights, start=start, to=to: sums_at(weights, self._row(start, to), 2 * far + 1),
+                lambda weights, table=table: sums_on_line(weights, line.first, *self._far(table)),
+                lambda weights, table=table, start=start, to=to: sums_at(
+                    weights, self._row(table, start, to), len(table)
+                ),
                 weights,
             )
             out = out + jnp.einsum("htr,re->the", by_row, table)
         return out
 
-    def _axes(self, tables: Float[Array, "A R D"], q_site: Site, k_site: Site) -> list[tuple[Array, Array]]:
+    def _axes(self, tables: Float[Array, "A R D"] | tuple, q_site: Site, k_site: Site) -> list[tuple[Array, Array]]:
         """The positions of queries and keys on each axis."""
         q_position, k_position = axes(q_site), axes(k_site)
         if q_position.shape[1] != len(tables):
             raise ValueError(f"shaw has vectors for {len(tables)} position axes, got {q_position.shape[1]}")
         return list(zip(q_position.T, k_position.T, strict=True))
 
-    def _row(self, start: Shaped[Array, " T"], to: Shaped[Array, " S"]) -> Int32[Array, "T S"]:
-        far = self.max_relative_position
-        return whole_offset(offset(start[:, None], to[None]), far) + far
+    @property
+    def _right(self) -> int | None:
+        return self.max_relative_position if self.right is None else self.right
+
+    def _far(self, table: Float[Array, "R D"]) -> tuple[int, int]:
+        """The farthest offsets that a table tells apart, before and after the query."""
+        left = len(table) // 2 if self.max_relative_position is None else self.max_relative_position
+        return left, len(table) - 1 - left
+
+    def _row(
+        self, table: Float[Array, "R D"], start: Shaped[Array, " T"], to: Shaped[Array, " S"]
+    ) -> Int32[Array, "T S"]:
+        """The row of each pair in a table."""
+        left, right = self._far(table)
+        return jnp.clip(jnp.trunc(offset(start[:, None], to[None])), -left, right).astype(jnp.int32) + left
+
+
+def _rows(side: int) -> int:
+    """The number of offsets between places on an axis of this many, at least -1 to 1."""
+    return 2 * max(side - 1, 1) + 1
 
 
 @register("transformer_xl")

@@ -14,25 +14,31 @@ from posjax.spec import register
 @register("window")
 @dataclass(frozen=True)
 class Window(Encoding):
-    """Sliding window: a query sees the keys less than `size` away on either side.
+    """Sliding window: a query sees the keys less than `size` away on either side, or its own length on each.
 
     In causal attention these are `size` keys, the query's own included: Mistral 7B's convention (Jiang et al. 2023, arXiv
     2310.06825) and that of transformers' causal mask; its bidirectional one takes |q - k| <= size, and Longformer's window
     counts both sides (see `longformer`). Distances on a grid are Chebyshev's: a square of 2 size - 1 patches a side, which
-    with a class token is the local attention of Vision Longformer (Zhang et al. 2021, arXiv 2103.15358).
+    with a class token is the local attention of Vision Longformer (Zhang et al. 2021, arXiv 2103.15358). A rectangle is the
+    sum of two: `(axis(index=0) >> window(3)) + (axis(index=1) >> window(7))`.
+
+    Args:
+      ahead: how many keys after the query it sees, on every axis; None: as many as before it, size - 1. window_size=(left,
+        right) of flash-attention, and local_window_size of jax.nn, is window(size=left + 1, ahead=right).
 
     Raises:
-      ValueError: for a size below 1.
+      ValueError: for a size below 1 or a negative `ahead`.
     """
 
     family = "windows and views"
-    formula = (r"a_{mn} > 0 \;\iff\; \max_a |m_a - n_a| < w",)
-    ranges = ("size >= 1",)
+    formula = (r"a_{mn} > 0 \;\iff\; -w < n_a - m_a \le u\quad\text{on each axis } a",)
+    ranges = "size >= 1", "ahead >= 0"
 
     size: int
+    ahead: int | None = None
 
     def mask(self):
-        return near(self.size)
+        return near(self.size, ahead=self.ahead)
 
 
 @register("dilated")
@@ -67,20 +73,26 @@ class Chunked(Encoding):
     Llama 4's layers with rotary encoding, in chunks of 8192 tokens (transformers' chunked_attention). On a grid a chunk is a
     square of `size` patches a side, as the windows of Swin.
 
+    Args:
+      before, after: how many chunks on either side of its own it sees: look_backward and look_forward of lucidrains'
+        local-attention, which are 1 and 0 there.
+
     Raises:
-      ValueError: for a size below 1.
+      ValueError: for a size below 1, or negative numbers of chunks.
     """
 
     family = "windows and views"
-    formula = (r"a_{mn} > 0 \;\iff\; \lfloor m/w \rfloor = \lfloor n/w \rfloor",)
+    formula = (r"a_{mn} > 0 \;\iff\; -b \le \lfloor n/w \rfloor - \lfloor m/w \rfloor \le f",)
 
     relative = False
-    ranges = ("size >= 1",)
+    ranges = "size >= 1", "before >= 0", "after >= 0"
 
     size: int
+    before: int = 0
+    after: int = 0
 
     def mask(self):
-        return blocks(self.size, near(0, inclusive=True))
+        return blocks(self.size, near(self.before, inclusive=True, ahead=self.after))
 
 
 @register("longformer")

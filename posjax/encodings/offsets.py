@@ -90,24 +90,28 @@ def sums_at(x: Float[Array, "H T S"], row: Int32[Array, "T S"], num_rows: int) -
     return jnp.zeros((*x.shape[:2], num_rows), x.dtype).at[:, query, row].add(x, mode="promise_in_bounds")
 
 
-def sums_on_line(x: Float[Array, "H T S"], first: Int32[Array, ""] | int, far: int) -> Float[Array, "H T R"]:
-    """`sums_at` on a line: sums over the keys at each offset from -far to far; keys beyond count at either end."""
+def sums_on_line(
+    x: Float[Array, "H T S"], first: Int32[Array, ""] | int, left: int, right: int
+) -> Float[Array, "H T R"]:
+    """`sums_at` on a line: sums over the keys at each offset from -left to right; keys beyond count at either end."""
     _, num_q, num_k = x.shape
     offset = first + (np.arange(num_k) - np.arange(num_q)[:, None]).astype(np.int32)
-    ends = [jnp.sum(jnp.where(beyond, x, 0.0), axis=2, keepdims=True) for beyond in (offset <= -far, offset >= far)]
-    # Columns of x from `start` on, zeros outside of it, so that query t finds the offset 1 - far in column t.
-    width = num_q + 2 * far - 1
-    start = jnp.clip(1 - far - first, -width, num_k)
+    ends = [jnp.sum(jnp.where(beyond, x, 0.0), axis=2, keepdims=True) for beyond in (offset <= -left, offset >= right)]
+    # Columns of x from `start` on, zeros outside of it, so that query t finds the offset 1 - left in column t.
+    width = num_q + left + right - 1
+    start = jnp.clip(1 - left - first, -width, num_k)
     around = jnp.pad(x, ((0, 0), (0, 0), (width, width)))
     near = jax.lax.dynamic_slice_in_dim(around, start + width, width, axis=2)
-    return jnp.concatenate([ends[0], _moved(near, 2 * far - 1, 1), ends[1]], axis=2)
+    return jnp.concatenate([ends[0], _moved(near, left + right - 1, 1), ends[1]], axis=2)
 
 
-def at_line(by_row: Float[Array, "H T R"], num_keys: int, first: Int32[Array, ""] | int) -> Float[jax.Array, "H T S"]:
-    """by_row at row offset + far, the offset clipped to `far` = (R - 1) / 2 on either side, on a line."""
-    heads, num_q, num_rows = by_row.shape
+def at_line(
+    by_row: Float[Array, "H T R"], num_keys: int, first: Int32[Array, ""] | int, left: int, right: int
+) -> Float[jax.Array, "H T S"]:
+    """by_row at row offset + left, the offset clipped to -left and right, on a line."""
+    heads, num_q, _ = by_row.shape
     pairs = jax.ShapeDtypeStruct((heads, num_q, num_keys), by_row.dtype)
-    return jax.linear_transpose(lambda x: sums_on_line(x, first, num_rows // 2), pairs)(by_row)[0]
+    return jax.linear_transpose(lambda x: sums_on_line(x, first, left, right), pairs)(by_row)[0]
 
 
 def products_on_line(x: Float[Array, "T H D"], rows: Float[Array, "L H D"], num_keys: int) -> Float[jax.Array, "H T S"]:

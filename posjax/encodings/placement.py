@@ -83,31 +83,40 @@ class Axis(PositionMap):
     For tokens that stand on a line and have, say, a digit place beside it:
     `(axis(index=0) >> rope()) + (axis(index=1) >> abacus())`.
 
+    Two axes of three may stay: `(axis(index=0) >> learned()) + (axis(index=(1, 2)) >> learned())` has a table of frames and
+    one of patches, as TimeSformer (Bertasius et al. 2021, arXiv 2102.05095) and MViT's use_separate_pos_embed.
+
     Raises:
-      ValueError: for an index that is not 0, 1 or 2, or positions that have no such axis.
+      ValueError: for an index that is neither 0, 1 or 2 nor two of these that rise, or positions that have no such axis.
     """
 
     family = "position maps"
     formula = (r"(p_0, p_1, \dots) \mapsto p_a",)
 
-    index: int
+    index: int | tuple[int, ...]
 
     def __post_init__(self):
-        if not 0 <= self.index <= 2:
-            raise ValueError(f"axis(index=...) is 0, 1 or 2, got {self.index}")
+        if self.index not in (0, 1, 2, (0, 1), (0, 2), (1, 2)):
+            raise ValueError(f"axis(index=...) is 0, 1 or 2, or two of them as in (1, 2); got {self.index}")
 
     @property
     def dimensions(self):
-        return tuple(num_axes for num_axes in (2, 3) if num_axes > self.index)
+        return tuple(
+            num_axes for num_axes in (2, 3) if num_axes > np.max(self.index) and np.size(self.index) < num_axes
+        )
 
     def dims(self, dims):
-        return dims if dims.grid is None else dims._replace(grid=None, length=dims.grid[self.index])
+        if dims.grid is None:
+            return dims
+        if isinstance(self.index, tuple):
+            return dims._replace(grid=tuple(dims.grid[axis] for axis in self.index))
+        return dims._replace(grid=None, length=dims.grid[self.index])
 
     def axes_after(self, num_axes):
-        return 1
+        return np.size(self.index)
 
     def place(self, params, site, key=None):
-        return site._replace(position=self.coordinates(site)[:, self.index])
+        return site._replace(position=self.coordinates(site)[:, np.array(self.index)])
 
 
 @register("interpolate")

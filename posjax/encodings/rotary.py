@@ -199,6 +199,8 @@ class ValueRotary(Rotary):
     that stand nowhere are not turned, as keys or as queries.
 
     Args:
+      turned_back: whether outputs are turned by the inverse rotation. False: o_i = sum_j a_ij R_j v_j, which knows where each
+        key stands: rotary_value=True of RoFormer, in transformers and in the authors' code.
       base, layout, fraction, scaling: as in `rope`. An attention factor of a scaling is a temperature of logits: values are
         turned without it.
 
@@ -213,9 +215,18 @@ class ValueRotary(Rotary):
     layout: str = "half"
     fraction: float = 1.0
     scaling: Scaling | None = None
+    turned_back: bool = True
 
-    relative, needs = True, Needs(0)
+    needs = Needs(0)
     rotate = Encoding.rotate
+
+    @property
+    def relative(self) -> bool:
+        return self.turned_back
+
+    @property
+    def hooks(self) -> frozenset[str]:
+        return super().hooks if self.turned_back else super().hooks - {"output"}
 
     def __post_init__(self):
         super().__post_init__()
@@ -230,6 +241,8 @@ class ValueRotary(Rotary):
         return rotated(v, angle, layout)
 
     def output(self, params, out, q_site):
+        if not self.turned_back:
+            return out
         angle, layout, *_ = self._turn(q_site, None, out.shape[-1])
         return rotated(out, -angle, layout)
 

@@ -418,6 +418,53 @@ class DinoV3(Rotary):
         return coordinate * jnp.exp(drawn(rescale, 1, float(np.log(self.rescale_coords))))
 
 
+@register("pixel_rope")
+@dataclass(frozen=True)
+class PixelRope(Rotary):
+    """Axial rotary embedding with frequency bands of pixels, of an image whose outer patches stand at -1 and 1.
+
+    rotary-embedding-torch with freqs_for="pixel" (linear) and timm's rotary embeddings with in_pixels=True, which space the
+    bands geometrically unless linear_bands=True. The D/(2A) bands of each axis rise from pi to pi max_frequency / 2 radians
+    per unit, so that the fastest turns half a turn a pixel on an image of max_frequency pixels. A patch at position p of n
+    on an axis has coordinate 2 p/(n - 1) - 1, with n as in `dinov3`; a single one has -1. Not relative.
+
+    Args:
+      max_frequency: max_freq of rotary-embedding-torch, 10 there, and max_res of timm, 224 there.
+      linear: whether bands are equally spaced, or else geometric.
+      layout: channel pairs "interleaved", as in both, or "half", as in `rope`.
+
+    Tokens that stand nowhere are left unrotated.
+
+    Raises:
+      ValueError: for a head dim not divisible by 2A, an unknown layout, or a max_frequency that is not positive.
+    """
+
+    family = "rotary"
+    formula = (
+        r"q'_{a,c} = q_{a,c}\,e^{i\pi\omega_c u_a},\quad u_a = \frac{2 m_a}{n_a - 1} - 1",
+        r"\omega_c = \left(\frac F2\right)^{\frac{c}{D/2A-1}}\quad\text{or}\quad"
+        r" 1 + \left(\frac F2 - 1\right)\frac{c}{D/2A-1}",
+    )
+
+    relative = False
+    needs = Needs.WHOLE_DOCUMENT
+    ranges = ("max_frequency > 0",)
+
+    max_frequency: float = 224.0
+    linear: bool = False
+    layout: str = "interleaved"
+
+    def wave(self, num_axes, channels):
+        each = axial(self.base, num_axes, channels, f"{self.spec_name}: a head_dim") > 0
+        space = np.linspace if self.linear else np.geomspace
+        return each * np.tile(np.pi * space(1, self.max_frequency / 2, channels // num_axes), num_axes)
+
+    def place(self, params, site, key=None):
+        position = jnp.asarray(self.coordinates(site), jnp.float32)
+        last = jnp.asarray(extents(site._replace(position=axes(site))), jnp.float32) - 1
+        return site._replace(position=(2 * position / jnp.maximum(last, 1) - 1).reshape(site.position.shape))
+
+
 def spread_directions(num_axes: int, count: int) -> Float[np.ndarray, "A N"]:
     """Unit vectors, spread evenly; neighbours in the series point far apart."""
     if num_axes == 1:

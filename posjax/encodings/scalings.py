@@ -392,8 +392,7 @@ class Dype(Scaling):
         with np.errstate(divide="ignore"):
             later = -shift * xp.log(self.time)  # channels by which the ramp moves; infinite at time 0
         low, high = xp.floor(_channel(self, spectrum, fast) + later), xp.ceil(_channel(self, spectrum, slow) + later)
-        low, high = (xp.clip(end, 0, spectrum.count) for end in (low, high))
-        return xp.clip((spectrum.index - low) / xp.maximum(high - low, 0.001), 0, 1)
+        return _rising(spectrum.index, low, high, spectrum.count)
 
     def angles(self, position, wave, spectrum, length):
         wave = jnp.asarray(wave, jnp.float32) if isinstance(self.time, jax.Array) else wave
@@ -418,13 +417,20 @@ def _by_turns(spectrum: Spectrum, factor, original_length, most, least) -> Float
 
 def yarn_ramp(scaling: Scaling, spectrum: Spectrum) -> Float[np.ndarray, " C"]:
     check_base(scaling, spectrum)
-    low, high = (_channel(scaling, spectrum, turns) for turns in (scaling.beta_fast, scaling.beta_slow))
+    low, high = (np.float64(_channel(scaling, spectrum, turns)) for turns in (scaling.beta_fast, scaling.beta_slow))
     if scaling.truncate:
-        low, high = math.floor(low), math.ceil(high)
-    # The published code holds the lower end above 0 and the higher below 2C - 1; if all channels lie beyond one of the two,
-    # the ends would cross and the ramp would run backwards. Equal ends are 0.001 apart, as there.
-    low, high = np.clip([low, high], 0, 2 * spectrum.count - 1)
-    return np.clip((spectrum.index - low) / max(high - low, 0.001), 0, 1)
+        low, high = np.floor(low), np.ceil(high)
+    return _rising(spectrum.index, low, high, 2 * spectrum.count - 1)
+
+
+def _rising(index, low, high, most: int):
+    """0 up to channel low and 1 from channel high on, both held within 0 and `most`.
+
+    The published codes hold low above 0 and high below `most` only: if all channels lie beyond one of the two, these cross
+    and the ramp runs backwards. Equal ends are 0.001 apart, as there; the lower one moves, so that channel 0 has 1 too.
+    """
+    low, high = low.clip(0, most), high.clip(0, most)
+    return 1 - ((high - index) / (high - low).clip(0.001)).clip(0, 1)
 
 
 def _channel(scaling, spectrum: Spectrum, turns: float) -> float:

@@ -15,6 +15,7 @@ from posjax.encodings.resize import check_extent, extent_of, resampling, resize,
 from posjax.spec import nearest, register
 
 _COMBINATIONS = ["sum", "concatenate"]
+_AXES = ("time", "row", "column")  # the last two on a grid
 
 
 @jax.tree_util.register_dataclass
@@ -115,12 +116,13 @@ class LearnedFactorized(_ResizedAtRunTime):
 
     combine="concatenate" is the 2-D condition of Dosovitskiy et al. (2020), arXiv 2010.11929, appendix D.4: M/2 channels
     for each axis (here the row's first). combine="sum" gives each axis the whole width. It has h + w rows instead of h w;
-    all start at N(0, stddev^2). Positions outside are refused as by `learned`; `resize` and `resized` work as there, axis
-    by axis.
+    all start at N(0, stddev^2). A grid of three axes is a video: it has rows for each time too, which come first, as the
+    axial positions of VideoGPT (Yan et al. 2021, arXiv 2104.10157). Positions outside are refused as by `learned`; `resize`
+    and `resized` work as there, axis by axis.
 
     Raises:
-      ValueError: for another `combine`, an unknown resize; from `init` without a grid or for a width that two axes cannot
-        share; from `embed` for positions that are not whole, not (row, column) or outside the tables.
+      ValueError: for another `combine`, an unknown resize; from `init` without a grid of two or three axes or for a width
+        that they cannot share; from `embed` for positions that are not whole, of other axes or outside the tables.
     """
 
     family = "tables"
@@ -131,7 +133,7 @@ class LearnedFactorized(_ResizedAtRunTime):
     )
 
     relative = False
-    dimensions = (2,)
+    dimensions = (2, 3)
 
     combine: str = "concatenate"
     stddev: float = 0.02
@@ -143,30 +145,36 @@ class LearnedFactorized(_ResizedAtRunTime):
             raise ValueError(f"learned_factorized cannot {self.combine!r}; {nearest(self.combine, _COMBINATIONS)}")
 
     def init(self, key, dims):
-        if dims.grid is None:
-            raise ValueError("learned_factorized needs to know how many rows and columns to learn: give Dims(grid=...)")
-        if self.combine == "concatenate" and dims.width % 2:
+        if dims.grid is None or len(dims.grid) not in self.dimensions:
             raise ValueError(
-                f"learned_factorized: a width of {dims.width} cannot be shared by 2 axes; combine='sum' can"
+                "learned_factorized needs to know how many rows and columns to learn: give Dims(grid=...), of a video with "
+                f"the number of times before them; got grid={dims.grid}"
             )
-        width = dims.width if self.combine == "sum" else dims.width // 2
-        *keys, prefix_key = jax.random.split(key, 3)
-        tables = [jax.random.normal(k, (size, width), jnp.float32) for k, size in zip(keys, dims.grid, strict=True)]
-        params = {"row": self.stddev * tables[0], "column": self.stddev * tables[1]}
+        count = len(dims.grid)
+        if self.combine == "concatenate" and dims.width % count:
+            raise ValueError(
+                f"learned_factorized: a width of {dims.width} cannot be shared by {count} axes; combine='sum' can"
+            )
+        width = dims.width if self.combine == "sum" else dims.width // count
+        *keys, prefix_key = jax.random.split(key, count + 1)
+        params = {
+            name: self.stddev * jax.random.normal(k, (size, width), jnp.float32)
+            for name, k, size in zip(_AXES[-count:], keys, dims.grid, strict=True)
+        }
         if dims.prefix:  # an empty array would be a parameter that nothing depends on
             params["prefix"] = self.stddev * jax.random.normal(prefix_key, (dims.prefix, dims.width), jnp.float32)
         return params
 
     def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
-        extent = tuple(params[name].shape[0] for name in ("row", "column"))
         if old_grid == new_grid:
             return self, params
-        check_extent(self.spec_name, extent, old_grid)
-        sizes = dict(zip(("row", "column"), new_grid, strict=True))
+        names = [name for name in _AXES if name in params]
+        check_extent(self.spec_name, tuple(len(params[name]) for name in names), old_grid)
+        sizes = dict(zip(names, new_grid, strict=True))
         return self, params | {n: resize(params[n], (size,), method=method) for n, size in sizes.items()}
 
     def embed(self, params, x, site):
-        tables = (params["row"], params["column"])
+        tables = [params[name] for name in _AXES if name in params]
         extent = tuple(table.shape[0] for table in tables)
         prefix = params.get("prefix", np.zeros((0, x.shape[-1]), np.float32))
         position = self.coordinates(site)

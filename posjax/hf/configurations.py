@@ -9,8 +9,8 @@ A whole configuration, which has a model_type, may be of a model without rotary 
 - GPT-2, BERT, RoBERTa, OPT, BART, ViT and others give `learned()`. Where their tables have rows of their own: RoBERTa,
   XLM-RoBERTa and CamemBERT keep position p in row p + 2 of max_position_embeddings rows; OPT, BART and mBART in row
   p + 2 of max_position_embeddings + 2. Drop those two rows. ViT's and DeiT's rows of class tokens come first, as here.
-- BLOOM and MPT give `alibi()`. Falcon with alibi=True adds it before it scales the logits, which is
-  `interpolate(factor=sqrt(head_dim)) >> alibi()`.
+- BLOOM and MPT give `alibi()`; MPT's alibi_bias_max is read, though transformers' model has 8. Falcon with alibi=True
+  adds it before it scales the logits, which is `interpolate(factor=sqrt(head_dim)) >> alibi()`.
 - T5, mT5 and umT5 give `t5(...)`. They do not scale the logits: attend(..., scale=1). umT5 has a table for each layer,
   the others share one.
 - DeBERTa-v2 and v3 give `deberta(shared=True, ...)`, and a learned table beside it where position_biased_input is true.
@@ -442,8 +442,7 @@ def _rotary_share(config: Mapping[str, Any]) -> float | None:
                 f"a {config['model_type']!r} with rotary_dim=null rotates nothing that fits a head: give rotary_dim"
             )
         return None
-    width, heads = (first(config.get(name), config.get(old)) for name, old in _SIZES)
-    head_dim = first(config.get("head_dim"), width // heads if width and heads else None)
+    head_dim = head_dim_of(config)
     if head_dim is None:
         raise ValueError(
             f"this configuration has a rotary_dim of {rotary_dim} and no head_dim, or hidden_size and num_attention_heads, "
@@ -454,4 +453,8 @@ def _rotary_share(config: Mapping[str, Any]) -> float | None:
     return share if int(share * head_dim) == rotary_dim else (rotary_dim + 0.5) / head_dim
 
 
-_SIZES = [("hidden_size", "n_embd"), ("num_attention_heads", "n_head")]
+def head_dim_of(config: Mapping[str, Any]) -> int | None:
+    """Returns the head dim that a configuration gives, itself or by width and heads; None where it does not."""
+    width = first(*(config.get(name) for name in ("hidden_size", "n_embd", "d_model", "n_embed")))
+    heads = first(*(config.get(name) for name in ("num_attention_heads", "n_head", "n_heads", "num_heads")))
+    return first(config.get("head_dim"), config.get("d_kv"), width // heads if width and heads else None)

@@ -418,9 +418,7 @@ def _mpt(config: Config, decoder: bool | None) -> Encoding:
     attention = config.get("attn_config") or {}
     if not attention.get("alibi", True):
         raise ValueError("an 'mpt' with attn_config.alibi=False is not transformers' MPT, which has ALiBi always")
-    if (steepest := attention.get("alibi_bias_max", 8)) != 8:
-        raise ValueError(f"alibi() has slopes of alibi_bias_max=8, this 'mpt' those of alibi_bias_max={steepest}")
-    return Alibi()
+    return Alibi(exponent=float(attention.get("alibi_bias_max") or 8))
 
 
 def _falcon(config: Config, decoder: bool | None) -> Encoding | None:

@@ -15,7 +15,7 @@ from posjax.encoding import Encoding, Site
 from posjax.hosting import Hosted, batch_axis
 from posjax.models.latent import Latent, LatentAttention
 from posjax.models.layers import Linear, Norm, attend_whole, normalised
-from posjax.spec import nearest
+from posjax.spec import nearest, plain_arguments
 
 NORMS = ["layer", "rms"]
 PLACEMENTS = ["after", "parallel", "parallel_shared", "post", "pre", "sandwich"]
@@ -39,6 +39,7 @@ _ACTIVATIONS: dict[str, Callable] = {
 MLPS = sorted(_ACTIVATIONS)
 
 
+@plain_arguments
 @dataclass(frozen=True)
 class BlockConfig:
     """The sizes and parts of a block, and the way it is computed.

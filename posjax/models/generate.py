@@ -86,10 +86,14 @@ def generate(
     continued, finite = _generate(model, variables, tokens, site, ahead, sampling, key, memory)
     if not isinstance(finite, jax.core.Tracer) and not bool(finite.all()):
         step = int(jnp.argmin(finite))
+        position, length = tokens.shape[1] - 1 + step, model.length
+        if length is not None and position >= length:
+            why = f"is position {position} behind the end of a learned table (length={length})?"
+        else:
+            why = f"does {jnp.dtype(model.block.dtype).name} hold all activations and parameters?"
         raise FloatingPointError(
-            f"logits are not finite from generated token {step} on: is position "
-            f"{tokens.shape[1] - 1 + step} behind the end of a learned table (length={model.length})? Beside a window, "
-            "positions must rise by at least 1 from token to token."
+            f"logits are not finite from generated token {step} on: {why} Beside a window, positions must rise by at least "
+            "1 from token to token."
         )
     return continued
 

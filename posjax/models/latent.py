@@ -14,9 +14,10 @@ from posjax.encoding import spec_text
 from posjax.encodings.decoupled import decoupled
 from posjax.hosting import Hosted, batch_axis
 from posjax.models.layers import Linear, Norm, attend_whole
-from posjax.spec import parse_value
+from posjax.spec import parse_value, plain_arguments
 
 
+@plain_arguments
 @dataclass(frozen=True)
 class Latent:
     """The sizes of multi-head latent attention, under the names in DeepSeek's configurations.

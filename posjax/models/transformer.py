@@ -19,7 +19,7 @@ from posjax.models.block import BLOCK_FIELDS, Block, BlockConfig
 from posjax.models.latent import Latent
 from posjax.models.layers import Norm, watched
 from posjax.models.patch_dropout import Kept, take, taken
-from posjax.spec import nearest, parse_layers
+from posjax.spec import nearest, parse_layers, plain_arguments
 
 INJECTIONS = ["every_layer", "every_layer_shared", "lape", "stem"]
 # The intermediates of a block that the forward pass saves for the backward pass, which computes the rest again.
@@ -271,6 +271,10 @@ class BlockModel(nn.Module, kw_only=True):
     injection: str = "stem"
     scan: bool = False
     remat: str = "none"
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        plain_arguments(cls)
 
     @classmethod
     def from_config(cls, fields: Mapping[str, Any], **given: Any) -> "BlockModel":

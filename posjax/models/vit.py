@@ -1,6 +1,7 @@
 """Vision transformer: Dosovitskiy et al. (2020), arXiv 2010.11929, with any encoding."""
 
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -211,6 +212,13 @@ class ViT(BlockModel):
                 f"the {count} prefix tokens of an image come first, with site.prefix 1 to {count}, and patches have 0: take "
                 f"model.sites({height}, {width}); got {site.prefix}"
             )
+        if isinstance(site.position, np.ndarray) and site.position.shape[site.segment.ndim :] == (2,):
+            sides = tuple(len(np.unique(site.position[..., count:, axis])) for axis in (0, 1))
+            if math.prod(sides) == rows * columns and sides != (rows, columns):
+                raise ValueError(
+                    f"{height}x{width} images make {rows}x{columns} patches, but the site is a grid of "
+                    f"{sides[0]}x{sides[1]}: take model.sites({height}, {width})"
+                )
 
     def _with_prefix_slots(self, x, site: Site):
         """Puts prefix tokens into their slots, and NaN into the slot of a prefix token that the model lacks."""

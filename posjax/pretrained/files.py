@@ -18,8 +18,10 @@ import safetensors.numpy
 
 from posjax.files import naming, replace_file
 from posjax.hub import local
+from posjax.jsonl import parse_json
 
-_WRAPPERS = ("module.", "_orig_mod.")  # prefixes that DistributedDataParallel and torch.compile put before every name
+# Prefixes that DistributedDataParallel, torch.compile and PEFT put before every name.
+_WRAPPERS = ("module.", "_orig_mod.", "base_model.model.")
 _PICKLED = {".pt", ".pth", ".bin", ".ckpt", ".pkl", ".tar"}
 
 
@@ -84,6 +86,11 @@ class WeightsFile(Mapping[str, np.ndarray]):
         if path.suffix not in _READERS:
             raise ValueError(f"weights are read from .npz and .safetensors files, and {path} is neither")
         weights = _READERS[path.suffix](path)
+        if adapter := next((name for name in weights if ".lora_" in name), None):
+            raise ValueError(
+                f"{path} holds PEFT's adapters ({adapter}), which are read merged into the model: save "
+                "peft_model.merge_and_unload()"
+            )
         for wrapper in _WRAPPERS * 2:
             if weights.shapes and all(name.startswith(wrapper) for name in weights):
                 weights = weights.renamed({name.removeprefix(wrapper): name for name in weights})
@@ -175,17 +182,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     if not path.exists():
         return {}
-    try:
-        found = json.loads(path.read_bytes(), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is not a JSON object but {type(found).__name__}")
-    return found
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a JSON number")
+    return parse_json(path.read_bytes(), path, strict=True)
 
 
 # Types of tensors by their names in the header of a safetensors file.

@@ -5,6 +5,7 @@ from typing import Any
 
 import flax.linen as nn
 import jax
+import numpy as np
 
 from posjax.models.block import Block
 
@@ -18,6 +19,15 @@ def paths_of(params: Mapping[str, Any]) -> dict[str, Any]:
 def is_encoding(path: str) -> bool:
     """Says whether a parameter is an encoding's, by its path."""
     return any(part.split("_")[0] == "encoding" for part in path.split("/"))
+
+
+def refuse_overflow(path: str, array: Any, dtype: Any) -> None:
+    """Raises ValueError for a parameter that holds numbers too large for a type of floats."""
+    largest = max(float(array.max(initial=0)), -float(array.min(initial=0)))
+    if float(np.finfo(dtype).max) < largest < np.inf:
+        raise ValueError(
+            f"{path} has {largest:.3g}, which {np.dtype(dtype).name} does not hold: load as bfloat16 or float32"
+        )
 
 
 def tree_of(like: Any, leaves: Mapping[str, Any]) -> Any:

@@ -41,7 +41,7 @@ from absl import logging
 from orbax.checkpoint import checkpoint_managers
 
 from posjax.files import free_bytes, room, sha256_of
-from posjax.jsonl import strict
+from posjax.jsonl import parse_json, strict
 from posjax.training.processes import any_process, is_first, is_loss, synced
 
 __all__ = ["CheckpointError", "Checkpoints"]
@@ -503,11 +503,10 @@ def _unseal(directory: pathlib.Path) -> tuple[dict[str, str], dict[str, Any]]:
     """Returns the seal of one step, and its record after checking the seal on it."""
     record, path = f"record/{_RECORD}", directory / "record" / _SEAL
     try:
-        seal = json.loads(path.read_text())
+        seal = parse_json(path.read_bytes(), _SEAL)
     except (OSError, ValueError) as error:
         raise _DamagedError(f"record/{_SEAL} cannot be read ({error})") from error
-    for name in (record, _MANIFEST):
-        if not isinstance(seal, dict) or name not in seal:
-            raise _DamagedError(f"record/{_SEAL} does not list {name}")
+    if missing := {record, _MANIFEST} - seal.keys():
+        raise _DamagedError(f"record/{_SEAL} does not list {min(missing)}")
     _check_file(directory, record, seal[record])
-    return seal, json.loads((directory / record).read_text())
+    return seal, parse_json((directory / record).read_bytes(), record)

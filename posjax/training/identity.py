@@ -30,7 +30,7 @@ from posjax.checks import COUNT, GROUP, TEXT, check, maybe, several
 from posjax.data.containers import digest_of
 from posjax.environment import describe
 from posjax.files import replace_file
-from posjax.jsonl import config_hash, strict
+from posjax.jsonl import config_hash, parse_json, strict
 from posjax.spec import parse_layers
 from posjax.training.checkpoints import CheckpointError
 from posjax.training.tasks import Task
@@ -97,6 +97,7 @@ def identity(config: ConfigDict) -> dict[str, Any]:
 _COMMITTED = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
 _ABSENT = dict.fromkeys(("data.bos", "data.channels", "data.tokenizer", "model.latent"))
 _ABSENT |= {"data.ladder.schedule": "linear", "data.ladder.start": 32, "data.ladder.steps": 0}
+_ABSENT |= {"model.remat": "none", "model.scan": False}
 _ABSENT |= {"data.text_field": "text", "model.kind": "decoder"}
 
 
@@ -130,11 +131,11 @@ def read_run(workdir: str | os.PathLike) -> dict[str, Any]:
     path = pathlib.Path(workdir) / RUN
     mend = "put back a copy of it, or move the directory away to start afresh"
     try:
-        about = json.loads(path.read_bytes())
-        seal = about.pop("seal")
-    except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
+        about = parse_json(path.read_bytes(), RUN)
+        is_whole = about.pop("seal") == config_hash(about)
+    except (OSError, ValueError, KeyError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read ({error}): {mend}") from error
-    if seal != config_hash(about):
+    if not is_whole:
         raise CheckpointError(f"{path} differs from what was written: {mend}")
     try:
         check(str(path), {name: about.get(name) for name in _KINDS}, _KINDS)

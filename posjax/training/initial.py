@@ -24,18 +24,19 @@ from posjax.models.vit import ViT, image_channels
 from posjax.pretrained.fields import json_fields
 from posjax.pretrained.parameters import is_encoding, paths_of, tree_of
 from posjax.spec import nearest, parse_layers
+from posjax.training.identity import digest
 from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import Task
 
 AS_INIT = "init_from"  # a kind of model: the one that config.init_from names
-HEADS = ENCODINGS = ["keep", "new"]
+HEADS, ENCODINGS = ["keep", "new"], ["keep", "keep_or_new", "new"]
 _TASKS = {"language_model": Decoder, "classification": ViT}  # their model may be that of the start
 _CONFIGS = {Decoder: "configs/finetune.py", ViT: "configs/finetune.py:vit"}
 # Fields in which a model may differ from the start's: its heads, its encoding, sizes of its data, and how it is computed.
 _FREE_TO_DIFFER = {"kind", "encoding", "length", "image_size", "num_classes", "num_pair_classes", "pooler"}
 _FREE_TO_DIFFER |= {"head", "head_bias", "head_dense_bias", "dropout", "drop_path", "patch_dropout", "scan", "remat"}
 _FREE_TO_DIFFER |= {"implementation", "dtype", "attention_dtype", "param_dtype"}
-_OWN = "{own}"
+OWN = "{own}"  # in a spec: the encoding of the start
 
 
 class Start:
@@ -80,6 +81,11 @@ class Start:
             there = ", ".join(map(str, known))
             raise ValueError(f"seed {unknown[0]} is not among those of {self.path}, {there}: start from one of them")
         return [self.run.of(known.index(seed)) for seed in seeds]
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The digest of its parameters, of all seeds."""
+        return digest(self._loaded[1] if self.run is None else self.run.params)
 
     @property
     def bos(self) -> bool | None:
@@ -177,13 +183,19 @@ def of_own(spec: str, own: str) -> str:
       ValueError: both are patterns.
     """
     layers = [str(encoding) for encoding in parse_layers(own)]
-    if _OWN not in spec or len(layers) == 1:
-        return spec.replace(_OWN, layers[0])
-    if len(parse_layers(spec.replace(_OWN, "none"))) > 1:
+    if OWN not in spec or len(layers) == 1:
+        return spec.replace(OWN, layers[0])
+    if len(parse_layers(spec.replace(OWN, "none"))) > 1:
         raise ValueError(
-            f"{spec!r} is a pattern over layers, and so is {_OWN}, {own!r}: write the encoding of each layer out"
+            f"{spec!r} is a pattern over layers, and so is {OWN}, {own!r}: write the encoding of each layer out"
         )
-    return ", ".join(spec.replace(_OWN, layer) for layer in layers)
+    return ", ".join(spec.replace(OWN, layer) for layer in layers)
+
+
+def options_of(config: ConfigDict) -> dict[str, Any]:
+    """Returns the options of `initial_params` in a config."""
+    names = {"init_head": "head", "init_encoding": "encoding", "init_resize": "method"}
+    return {option: config[name] for name, option in names.items() if name in config}
 
 
 def initial_params(
@@ -204,7 +216,8 @@ def initial_params(
       start: a workdir, whose seeds start their namesakes (an only seed starts all); or anything that
         `posjax.pretrained.load` reads, the same for all seeds.
       head: "keep", or "new": zeros. A head of another number of classes is made new in any case.
-      encoding: "keep", or "new": the encoding's parameters are dropped, and the task's encoding starts as each seed draws it.
+      encoding: "keep"; "new": the encoding's parameters are dropped, and the task's encoding starts as each seed draws it; or
+        "keep_or_new": the latter where the task's encoding learns something else.
       method: of resizing, by name; None for the method of a file's authors, and "torch_bicubic" for a run.
 
     Raises:
@@ -221,13 +234,17 @@ def initial_params(
         _refuse_unlike(start.path, model, found[0], task.model, wanted)
         if model.reads == "images":
             model, found = _resized(start, found, task, method)
-        if encoding == "new":
+        if encoding != "new":
+            try:
+                found, encoding = [_under(model, params, task.model, wanted) for params in found], "keep"
+            except ValueError:
+                if encoding == "keep":
+                    raise
+        if encoding != "keep":
             keys = [jax.random.split(jax.random.key(seed))[0] for seed in seeds]  # as `init_state` draws them
             found = [
                 renewed(params, functools.partial(task.init, key)) for params, key in zip(found, keys, strict=True)
             ]
-        else:
-            found = [_under(model, params, task.model, wanted) for params in found]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *(_matched(start.path, each, wanted, head) for each in found))
 
 
@@ -251,22 +268,15 @@ def _resized(start: Start, found: list[Any], task: Task, method: str | None) -> 
     return resized[0][0], [params for _, params in resized]
 
 
-def renewed(params: Any, init: Callable[[], Any]) -> Any:
-    """Returns the parameters of a model with another encoding, which starts anew.
+def renewed(params: Any, init: Callable[[], Any]) -> dict[str, Any]:
+    """Returns the parameters of a model by path, with another encoding, which starts anew.
 
     Args:
       params: of the model; leaves may have further leading axes, which the leaves of `init` then have too.
       init: makes parameters of the model with the other encoding; the encoding's alone are computed.
-
-    Raises:
-      ValueError: the other model has further parameters beside its encoding's.
     """
     anew = jax.jit(lambda: {name: leaf for name, leaf in paths_of(init()).items() if is_encoding(name)})()
-    leaves, wanted = paths_of(params) | anew, jax.eval_shape(init)
-    for name in paths_of(wanted):
-        if name not in leaves:
-            raise ValueError(f"{name} of the model with the new encoding is not among the parameters that are there")
-    return tree_of(wanted, leaves)
+    return {name: leaf for name, leaf in paths_of(params).items() if not is_encoding(name)} | anew
 
 
 def _refuse_unlike(path: Any, model: BlockModel, params: Any, target: BlockModel, wanted: Any) -> None:
@@ -320,7 +330,9 @@ def _under(model: Any, params: Any, target: Any, wanted: Any) -> Any:
     try:
         return with_encoding(model, params, target.encoding, init)[1]
     except ValueError as error:
-        raise ValueError(f"{error}; or drop what was learned: config.init_encoding=new") from None
+        raise ValueError(
+            f"{error}; or drop what was learned: config.init_encoding=new, of the rows of a study =keep_or_new"
+        ) from None
 
 
 def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:

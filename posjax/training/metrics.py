@@ -1,7 +1,6 @@
 """Numbers of a run: JSON lines, and the services that get them too (TensorBoard, Weights & Biases, trackio)."""
 
 import functools
-import json
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ import numpy as np
 
 from posjax.extras import require
 from posjax.files import naming, replace_file
-from posjax.jsonl import line_of, parse_line, whole_lines
+from posjax.jsonl import line_of, parse_json, parse_line, whole_lines
 from posjax.spec import nearest
 from posjax.training.identity import RUN
 
@@ -147,7 +146,7 @@ class _Trackio(_Logged):
 
 def _config_of(directory: pathlib.Path) -> dict[str, Any] | None:
     described = directory / RUN
-    return json.loads(described.read_text())["config"] if described.exists() else None
+    return parse_json(described.read_bytes(), described)["config"] if described.exists() else None
 
 
 class _Known(NamedTuple):

@@ -14,9 +14,7 @@ SCHEDULES = ("constant", "cosine", "linear")
 # Decay would pull these towards zero for no reason: offsets, norm scales, and tokens made of nothing but parameters.
 # By name as well as by rank, because a bias may have several axes (heads x head dim, or stacked layers).
 _ENCODING = re.compile(r"encoding(_\d+)?")  # encoding_3: a layer's own
-_NEVER = frozenset(
-    ("bias", "scale", "cls", "cls_token", "class_token", "distillation", "probe", "register", "registers")
-)
+_NEVER = re.compile(r"(\w+_)?(bias|scale)|cls|cls_token|class_token|distillation|probe|registers?")
 
 
 def decays(path: tuple[Any, ...], leaf: Any, *, decay_encoding: bool = False) -> bool:
@@ -32,7 +30,7 @@ def decays(path: tuple[Any, ...], leaf: Any, *, decay_encoding: bool = False) ->
     """
     names = {jax.tree_util.keystr((key,), simple=True) for key in path}
     of_encoding = any(_ENCODING.fullmatch(name) for name in names)
-    if names & _NEVER or (of_encoding and not decay_encoding):
+    if any(_NEVER.fullmatch(name) for name in names) or (of_encoding and not decay_encoding):
         return False
     return len(leaf.shape) >= 2
 
@@ -93,16 +91,14 @@ def make_optimizer(
       total_steps: step at which cosine and linear schedules reach 0.
       warmup_steps, schedule: see `make_schedule`.
       weight_decay: multiplied by the learning rate, as in optax.
-      clip_norm: largest global norm of the gradient; None does not clip.
+      clip_norm: largest global norm of the gradient; 0 and None do not clip.
       b1, b2: decay rates of the moments, in [0, 1).
       decay_encoding: see `decays`.
 
     Raises:
       ValueError: names the argument and its value.
     """
-    _check_not_negative(weight_decay=weight_decay)
-    if clip_norm is not None and not clip_norm > 0:
-        raise ValueError(f"clip_norm={clip_norm} must be positive; None does not clip")
+    _check_not_negative(weight_decay=weight_decay, clip_norm=clip_norm or 0.0)
     for name, value in (("b1", b1), ("b2", b2)):
         if not 0 <= value < 1:
             raise ValueError(f"{name}={value} must be in [0, 1)")
@@ -113,7 +109,7 @@ def make_optimizer(
     rate = make_schedule(schedule, learning_rate=learning_rate, total_steps=total_steps, warmup_steps=warmup_steps)
     mask = functools.partial(jax.tree_util.tree_map_with_path, functools.partial(decays, decay_encoding=decay_encoding))
     adamw = optax.adamw(rate, b1=b1, b2=b2, weight_decay=weight_decay, mask=mask)
-    clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
+    clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
     return optax.chain(clip, adamw), rate
 
 

@@ -40,11 +40,12 @@ def test_devices_take_a_scale(keys):
     np.testing.assert_allclose(out, by_hand(0.9, CAUSAL), atol=1e-5)
 
 
-def test_a_window_of_splash_looks_to_both_sides():
-    """Not causal: a query sees the keys less than 2 away, before and behind it."""
-    out = splash(pj.parse("window(2)"), Operands((), Q, K, Q, K, V, SITE, SITE), scale=0.9, interpret=True)
-    near = np.abs(np.arange(6)[:, None] - np.arange(6)) < 2
-    np.testing.assert_allclose(out, by_hand(0.9, near), atol=1e-5)
+@pytest.mark.parametrize(("spec", "behind", "ahead"), [("window(2)", 1, 1), ("window(4, ahead=1)", 3, 1)])
+def test_a_window_of_splash_looks_to_both_sides(spec, behind, ahead):
+    """Not causal."""
+    out = splash(pj.parse(spec), Operands((), Q, K, Q, K, V, SITE, SITE), scale=0.9, interpret=True)
+    offset = np.arange(6) - np.arange(6)[:, None]
+    np.testing.assert_allclose(out, by_hand(0.9, (-behind <= offset) & (offset <= ahead)), atol=1e-5)
 
 
 def test_a_token_at_a_sinks_place_is_missed_though_it_came_late():

@@ -20,6 +20,7 @@ LENGTH = 512
 MASKS = [
     "none",
     "window(64)",
+    "window(9, ahead=40)",
     "dilated(size=32, dilation=2)",
     "longformer(window=64, num_global=3)",
     "sinks(num_sinks=4, window=60)",
@@ -30,7 +31,7 @@ MASKS = [
     "streaming(num_sinks=4, window=60) >> rope",
 ]
 UNEVEN = {"none", "bigbird(block_size=48, num_random=1, num_global=1)", "rope + t5 + window(100)"}  # with tiles of 64
-OF_A_KIND = {MASKS[1], MASKS[4], MASKS[6]}  # one near, one with two parts, one with blocks: where time is short
+OF_A_KIND = {MASKS[1], MASKS[5], MASKS[7]}  # one near, one with two parts, one with blocks: where time is short
 SITES = {
     "a document": pj.sites(LENGTH),
     "documents and padding": pj.sites(LENGTH)._replace(

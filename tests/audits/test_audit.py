@@ -219,7 +219,6 @@ BUGS = {
     "ALiBi on each tensor-parallel rank": (
         {"bias": alibi(np.tile(alibi_slopes(4), 2))}, "alibi()", "restart at head 4: as if on 2 tensor-parallel ranks"),
     "ALiBi in bfloat16": ({"bias": falcon()}, "alibi()", "beyond 128 tokens .* half precision"),
-    "ALiBi before logits are scaled": ({"bias": alibi(alibi_slopes(8) / 8)}, "interpolate(factor=8) >> alibi()", "0.125"),
     "a decoder's T5 buckets of query - key": (
         {"bias": t5_bias(T5(bidirectional=False), -OFFSET)}, "t5(bidirectional=False)", "query - key instead of key - query"),
 }  # fmt: skip
@@ -271,8 +270,10 @@ def test_the_atlas_names_the_audit_where_it_finds_the_bug():
     {"rotate": port(), "head_dim": 64},
     {"rotate": port(inverse_frequencies(1e6) / 8), "config": GEMMA3, "layer": 5},
     {"bias": alibi(alibi_slopes(12))},
+    {"bias": alibi(alibi_slopes(12, 16))},
+    {"bias": alibi([*alibi_slopes(6), 0, 0])},
     {"bias": falcon(100)},
-], ids=["rope", "gemma 3", "alibi", "alibi in halves"])  # fmt: skip
+], ids=["rope", "gemma 3", "alibi", "exponent", "heads", "alibi in halves"])  # fmt: skip
 def test_sound_code_has_no_findings(arguments):
     assert pj.audit(**arguments).findings == ()
 
@@ -306,7 +307,10 @@ def rotate_neighbours(x):
     ({"rotate": blocks, "head_dim": 64}, "half layout within blocks of 32 channels"),
     ({"rotate": mixed, "head_dim": 64}, "channel .* is mixed with"),
     ({"bias": np.tile(np.sin(OFFSET), (2, 1, 1))}, "neither slopes nor buckets"),
-], ids=["frequencies", "directions", "blocks", "mixed channels", "bias"])  # fmt: skip
+    ({"bias": alibi(alibi_slopes(8) / 8)}, "slopes are 0.125 times the published ones: a bias before logits are scaled"),
+    ({"bias": alibi(np.array([0.7, 0.2, 0.1]))}, "slopes .* are not the published"),
+    ({"bias": np.tile(np.sin(OFFSET * np.arange(300)), (2, 1, 1))}, "depends on more than the offset"),
+], ids=["frequencies", "directions", "blocks", "mixed channels", "bias", "scaled", "slopes", "content"])  # fmt: skip
 def test_what_no_encoding_explains_is_unknown_and_not_wrong(arguments, words):
     found = pj.audit(**arguments)
     assert (found.findings, found.ok) == ((), False)

@@ -77,6 +77,17 @@ def test_what_a_template_puts_before_a_text_is_what_the_library_adds(file, tmp_p
     assert data.load_tokenizer(tmp_path, bos=False).bos == ()
 
 
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_a_bos_that_a_text_spells_out_is_not_doubled(file, tmp_path, name):
+    described = json.loads(file.read_text()) | {"post_processor": PROCESSORS[name]}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False) | {"special": True}
+    described["added_tokens"] = [{"id": i, "content": sign} | flags for i, sign in enumerate(("<unk>", "<s>"))]
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    tokenizer = data.load_tokenizer(tmp_path)
+    (tmp_path / "train.jsonl").write_text(json.dumps({"text": f"{tokenizer.decode(tokenizer.bos)} the way"}))
+    assert _stream(tmp_path, tokenizer).tokens.tolist() == [*tokenizer.bos, *tokenizer.encode([b"the way"])[0]]
+
+
 @pytest.mark.parametrize("positions", ["document", "window"])
 @pytest.mark.parametrize("bos", [(1,), (1, 0)])
 def test_windows_and_documents_begin_with_it_and_no_target_is_lost(file, folder, positions, bos):

@@ -1,5 +1,6 @@
 """A share of a set: of every class, the same whoever asks, smaller ones within larger ones."""
 
+import re
 from unittest import mock
 
 import numpy as np
@@ -95,7 +96,7 @@ def test_a_share_that_leaves_nothing_is_refused(share):
 def of_folder(root, splits):
     for split in splits:
         (root / split / "cat").mkdir(parents=True)
-        Image.new("L", (2, 2), SPLITS.index(split)).save(root / split / "cat" / "1.png")
+        Image.new("L", (2, 2), SPLITS.index(split.lower())).save(root / split / "cat" / "1.png")
     return lambda split: data.load_native_images("folder", split, root).digest
 
 
@@ -137,12 +138,80 @@ def test_a_set_for_training_alone_says_how_to_hold_out(tmp_path):
         load("test")
 
 
-@pytest.mark.parametrize(
-    "names", [("test.rst", "a.txt"), ("test/a.txt", "b.txt"), ("test-driven.txt", "train-of-thought.txt")]
-)
+@pytest.mark.parametrize("names", [("test.rst", "a.txt"), ("Test/a.txt", "b.txt"), ("test-driven.txt", "a.txt")])
 def test_texts_are_no_splits_for_what_they_are_about(names, tmp_path):
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("0123456789" * 10)
     documents = [data.load_documents("mine", split, files=str(tmp_path)) for split in ("train", "validation")]
     assert [[len(text) for text in each.texts] for each in documents] == [[90, 90], [10, 10]]
+
+
+NAMES = ("{}.txt", "ptb.{}.txt", "{}_01.md", "X-{}.txt", "{}/a.txt", "set-{}/a.txt", "wiki.{}.raw.txt", "c4-{}.jsonl")
+
+
+@pytest.mark.parametrize("spelt", [str.lower, str.title, str.upper])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_part_of_a_name_says_the_split_in_a_folder_and_in_a_pattern(name, spelt, tmp_path, caplog):
+    splits = ("train", "valid", "test")
+    for split in splits:
+        path = tmp_path / name.format(spelt(split))
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'{{"text": "{split}"}}\n')
+    (tmp_path / "README.md").write_text("what it is")
+    for files in (tmp_path, tmp_path / "**" / f"*{path.suffix}"):
+        read = [data.load_documents("mine", split, files=str(files)).texts for split in splits]
+        assert [len(texts) for texts in read] == [1, 1, 1]
+        assert all(split.encode() in bytes(texts[0]) for split, texts in zip(splits, read, strict=True))
+    assert re.fullmatch(rf"split 'test' is 1 of \d files: {re.escape(str(path))}", caplog.messages[-1])
+
+
+def test_files_of_an_evaluation_alone_are_splits(tmp_path):
+    for split in ("valid", "test"):
+        (tmp_path / f"wiki.{split}.txt").write_text(split)
+    assert [data.load_documents("mine", each, files=str(tmp_path)).titles for each in ("test", "dev")] == [
+        ("wiki.test.txt",),
+        ("wiki.valid.txt",),
+    ]
+
+
+def test_a_line_says_that_files_are_cut(tmp_path, caplog):
+    for name in "abcdef":
+        (tmp_path / f"{name}.txt").write_text("0123456789")
+    for split, share in (("train", "all but the last tenth"), ("test", "the last tenth")):
+        data.load_documents("mine", split, files=str(tmp_path))
+        assert caplog.messages[-1].startswith(f"split {split!r} is {share} of each of 6 files: {tmp_path}/a.txt, ")
+        assert caplog.messages[-1].endswith("d.txt, ...")
+
+
+@pytest.mark.parametrize("name", ["._a.txt", ".ipynb_checkpoints/a.txt", "__MACOSX/a.txt", ".hidden/below/a.jsonl"])
+def test_hidden_copies_are_no_documents(name, tmp_path):
+    for each in ("a.txt", name):
+        (tmp_path / each).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / each).write_text("0123456789")
+    for files in (tmp_path, tmp_path / "**" / "*.txt"):
+        assert data.load_documents("mine", "train", files=str(files)).titles == ("a.txt",)
+
+
+@pytest.mark.parametrize("split", ["train", "Train", "val", "test"])
+def test_a_class_may_have_the_name_of_a_split(split, tmp_path):
+    for label in ("bus", "car", split):
+        (tmp_path / label).mkdir()
+        for i in range(5):
+            Image.new("L", (2, 2), i).save(tmp_path / label / f"{i}.png")
+    read = [data.load_native_images("folder", each, tmp_path) for each in ("train", "test")]
+    assert [len(each) for each in read] == [12, 3]
+    assert read[0].classes == tuple(sorted(("bus", "car", split)))
+
+
+def test_pictures_of_splits_without_classes_are_refused(tmp_path):
+    for split in ("train", "test"):
+        (tmp_path / split).mkdir()
+        Image.new("L", (2, 2)).save(tmp_path / split / "1.png")
+    with pytest.raises(ValueError, match=r"train holds 1\.png, not <class>/<picture>"):
+        data.load_native_images("folder", "train", tmp_path)
+
+
+def test_folders_of_splits_are_spelt_in_upper_or_lower_case(tmp_path):
+    load = of_folder(tmp_path, ("Train", "Test"))
+    assert load("train") != load("test")

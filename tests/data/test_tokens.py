@@ -33,6 +33,37 @@ def test_tokens_are_those_of_the_file_and_come_back_as_text(tokenizer):
     assert tokenizer.digest == hashlib.sha256(pathlib.Path(tokenizer.name).read_bytes()).hexdigest()
 
 
+_SPACES = {"type": "Replace", "pattern": {"String": "▁"}, "content": " "}
+_STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+_FUSED = {"type": "Sequence", "decoders": [_SPACES, {"type": "ByteFallback"}, {"type": "Fuse"}, _STRIP]}
+_PREPEND = {"type": "Sequence", "normalizers": [
+    {"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+]}  # fmt: skip
+_METASPACE = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}
+_BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+SPACED = {  # what each tokenizer does with spaces: (normalizer, pre_tokenizer, decoder)
+    "Llama-2": (_PREPEND, None, _FUSED),
+    "Metaspace": (None, _METASPACE, _METASPACE),
+    "GPT-2": (None, _BYTES, _BYTES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [*SPACED, "bytes"])
+def test_a_prompt_and_its_continuation_are_the_whole_text(name, tmp_path):
+    tokenizer, text = data.BYTES, "the way é on"
+    if name != "bytes":
+        vocab = dict.fromkeys(["<unk>", *"▁ĠtheéwayonÃ©", *(f"<0x{byte:02X}>" for byte in range(256))])
+        model = {"type": "BPE", "vocab": {each: i for i, each in enumerate(vocab)}, "merges": [], "unk_token": "<unk>"}
+        parts = dict(zip(("normalizer", "pre_tokenizer", "decoder"), SPACED[name], strict=True))
+        made = {"version": "1.0", "model": model | {"byte_fallback": True}, "added_tokens": [], **parts}
+        (tmp_path / "tokenizer.json").write_text(json.dumps(made))
+        tokenizer = data.load_tokenizer(tmp_path)
+    (tokens,) = tokenizer.encode([text.encode()])
+    for cut in range(len(tokens)):
+        before = tokenizer.decode(tokens[:cut])
+        assert before.rstrip("\ufffd") + tokenizer.continuation(tokens[:cut], tokens[cut:]) == text
+
+
 def test_bytes_are_tokens_without_a_file():
     assert data.load_tokenizer(None) is data.load_tokenizer("bytes") is data.BYTES
     (tokens,) = data.BYTES.encode(["ä".encode()])
@@ -46,7 +77,7 @@ def test_half_a_character_at_a_cut_is_left_out(tokenizer):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("{", "is not a tokenizer.json: Expecting"), ("{}", "is not a tokenizer.json: it has no 'model'")],
+    [("{", r"tokenizer\.json is not JSON: Expecting"), ("{}", "is not a tokenizer.json: it has no 'model'")],
 )
 def test_what_is_no_tokenizer_is_told(tmp_path, content, message):
     with pytest.raises(FileNotFoundError, match=r"there is no tokenizer .*give a tokenizer\.json or a folder"):
@@ -105,7 +136,7 @@ def texts(split, **more):
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow"])
 def test_rows_of_a_table_are_documents_and_its_last_tenth_is_held_out(tmp_path, name):
-    write_table(tmp_path / name, [*ROWS, {"text": "", "page": 0}])
+    write_table(tmp_path / name, [*ROWS, {"text": "", "page": 0}, {"text": None, "page": 0}])
     train, held = (texts(split, files=str(tmp_path)) for split in ("train", "validation"))
     assert (train, held) == (TEXTS[:18], TEXTS[18:])
     assert data.load_documents("mine", "test", files=str(tmp_path)).titles == (f"{name}:19", f"{name}:20")
@@ -138,7 +169,9 @@ def test_a_field_that_is_not_there_is_told_with_those_that_are(tmp_path, name):
     ("name", "content", "message"),
     [
         ("a.jsonl", b'{"text": "a"}\n{"text":', "a.jsonl, line 2 is not JSON"),
-        ("a.jsonl", b'["a"]', "a.jsonl, line 1 has no text 'text' but list"),
+        ("a.jsonl", b'["a"]', "a.jsonl, line 1 is not a JSON object but list"),
+        ("a.jsonl", b'{"text": 3}', "a.jsonl, line 1: 'text' holds int, not text"),
+        ("a.arrow", b"ARROW1\0\0", r"a.arrow is an Arrow file with random access \(Feather\).*: save it as parquet"),
         ("a.parquet", b"PAR1", "a.parquet cannot be read as a table"),
         ("a.txt.gz", b"no archive", "a.txt.gz cannot be read as text"),
     ],

@@ -23,7 +23,7 @@ def code(spec, site, width, **sizes):
 
 
 def test_sines_on_a_grid_differ_by_the_order_of_axes():
-    """MAE tells the column first; `sinusoidal`, timm and transformers' ViTMAE tell the row first."""
+    """MAE tells the column first; `sinusoidal`, timm's interleaved code and transformers' ViTMAE tell the row first."""
     site = pj.grid(3, 5, prefix=1)
     columns_first = code("sincos2d_mae", site, 16)
     rows_first = code("sinusoidal(layout='concatenated')", site, 16)
@@ -46,6 +46,19 @@ def test_scaled_sinusoidal_starts_with_one_norm_at_every_width():
     for width in (8, 64, 512):
         norms = np.linalg.norm(code("scaled_sinusoidal", pj.sites(9), width), axis=1)
         np.testing.assert_allclose(norms, 2**-0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("spec", ["sinusoidal", "sinusoidal(layout='concatenated')", "scaled_sinusoidal"])
+def test_an_odd_width_ends_with_zeros(spec):
+    """As in fairseq. On a grid one channel is left too, not three."""
+    for site, width in ((pj.sites(5), 7), (pj.grid(2, 3), 9)):
+        odd, even = (
+            pj.parse(spec).embed({"scale": jnp.ones(1)}, jnp.zeros((len(site.segment), w)), site)
+            for w in (width, width - 1)
+        )
+        np.testing.assert_array_equal(odd, np.pad(even, ((0, 0), (0, 1))))
+    with pytest.raises(ValueError, match="a width of 10 cannot be shared by 2 position axes"):
+        code(spec, pj.grid(2, 3), 11)
 
 
 def test_gamma_is_a_length():
@@ -94,6 +107,16 @@ def test_factorized_without_prefix_rows_refuses_prefix_tokens():
         encoding.init(KEY, pj.Dims(5, 1, 5, grid=(2, 2)))
     with pytest.raises(ValueError, match=r"Dims\(grid=...\)"):
         encoding.init(KEY, pj.Dims(4, 1, 4, length=9))
+
+
+def test_factorized_tables_of_a_video_are_resized_axis_by_axis():
+    encoding = pj.parse("learned_factorized")
+    with pytest.raises(ValueError, match="got grid=None"):
+        encoding.init(KEY, pj.Dims(6, 1, 6))
+    params = encoding.init(KEY, pj.Dims(6, 1, 6, grid=(2, 3, 4)))
+    _, resized = encoding.resized(params, (2, 3, 4), (5, 3, 2))
+    assert {name: table.shape for name, table in resized.items()} == {"time": (5, 2), "row": (3, 2), "column": (2, 2)}
+    np.testing.assert_array_equal(resized["row"], params["row"])
 
 
 def test_digit_places():

@@ -71,14 +71,11 @@ def test_a_sum_reads_what_each_part_reads():
 
 
 def test_shaw_knows_no_distance_beyond_its_clip():
-    b = bias("shaw(max_relative_position=3)", pj.sites(12))
-    by_query = [b[:, 6, j] for j in range(12)]  # offsets -6 to 5
-    for j in range(3):
-        close(by_query[j], by_query[3], atol=0)
-    for j in (10, 11):
-        close(by_query[j], by_query[9], atol=0)
-    assert np.abs(by_query[3] - by_query[4]).max() > 1e-2
-    assert np.abs(by_query[3] - by_query[9]).max() > 1e-2
+    for spec, first, last in (("max_relative_position=3", 3, 9), ("max_relative_position=4, right=1", 2, 7)):
+        by_query = bias(f"shaw({spec})", pj.sites(12))[:, 6].T  # offsets -6 to 5
+        near = by_query[first : last + 1]
+        close(by_query, np.concatenate([near[:1]] * first + [near] + [near[-1:]] * (11 - last)), atol=0)
+        assert np.abs(np.diff(near, axis=0)).max(axis=1).min() > 1e-2
 
 
 def test_shaw_bias_is_scaled_like_the_logits():

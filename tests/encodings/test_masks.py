@@ -8,6 +8,7 @@ from members.masks import bigbird_draws
 
 import posjax as pj
 from posjax.attention.dense import shown
+from posjax.mask import Bounds
 
 
 def mask(spec, site, k_site=None):
@@ -22,6 +23,8 @@ def keys_seen(spec, length=40):
 
 def test_what_sizes_count():
     assert keys_seen("window(size=4)") == (7, 4)  # as Mistral's, the query's own among them
+    assert keys_seen("window(size=4, ahead=1)") == (5, 4)
+    assert keys_seen("window(size=2, ahead=3)") == (5, 2)
     assert keys_seen("dilated(size=4, dilation=3)") == (7, 4)
     assert keys_seen("longformer(window=4, num_global=0)") == (5, 3)  # half on each side, and the query's own
     assert keys_seen("sinks(num_sinks=2, window=4)") == (9, 6)
@@ -37,6 +40,21 @@ def test_a_window_on_a_grid_is_a_square():
     expected = np.zeros((5, 7), bool)
     expected[1:4, 2:5] = True
     np.testing.assert_array_equal(seen, expected)
+
+
+def test_two_windows_are_a_rectangle():
+    spec = "(axis(index=0) >> window(2)) + (axis(index=1) >> window(3, ahead=0))"
+    seen = mask(spec, pj.parse(spec).place((((), ()), ((), ())), pj.grid(5, 7)))
+    row, column = np.abs(np.arange(5) - 2) < 2, np.isin(np.arange(7), [2, 3, 4])
+    np.testing.assert_array_equal(seen[2 * 7 + 4].reshape(5, 7), row[:, None] & column)
+
+
+@pytest.mark.parametrize("spec", ["window(size=64, ahead=0)", "chunked(size=8, before=1)"])
+def test_no_tile_beyond_the_shorter_side_is_computed(spec):
+    """Tiles of 8 queries and 8 keys, one beside the other."""
+    first, second = (Bounds((np.full((1, 1), n),), (np.full((1, 1), n + 7),)) for n in (0, 8))
+    assert not pj.parse(spec).mask().may_show(first, second)
+    assert pj.parse(spec).mask().may_show(second, first)
 
 
 @pytest.mark.parametrize("spec", ["window(size=1)", "dilated(size=1)"])

@@ -105,21 +105,21 @@ def test_products_are_those_of_each_pair(num_q, num_k):
 
 
 @functools.cache
-def looked_up_and_summed(far):
-    by_row, x = noise(2, 6, 2 * far + 1), noise(2, 6, 8)
+def looked_up_and_summed(left, right):
+    by_row, x = noise(2, 6, left + right + 1), noise(2, 6, 8)
 
     def both(first, row):
-        on_line = offsets.at_line(by_row, 8, first), offsets.sums_on_line(x, first, far)
-        return on_line, (offsets.at(by_row, row), offsets.sums_at(x, row, 2 * far + 1))
+        on_line = offsets.at_line(by_row, 8, first, left, right), offsets.sums_on_line(x, first, left, right)
+        return on_line, (offsets.at(by_row, row), offsets.sums_at(x, row, left + right + 1))
 
     return jax.jit(both)
 
 
-@pytest.mark.parametrize("far", [1, 9])
+@pytest.mark.parametrize(("left", "right"), [(1, 1), (9, 9), (3, 0), (1, 0), (2, 5)])
 @pytest.mark.parametrize("first", [0, -2, 4, 30, -(2**30)])
-def test_rows_are_looked_up_and_summed_on_a_line(first, far):
-    row = np.int32(np.clip(first + np.arange(8) - np.arange(6)[:, None], -far, far) + far)
-    on_line, at = looked_up_and_summed(far)(np.int32(first), row)
+def test_rows_are_looked_up_and_summed_on_a_line(first, left, right):
+    row = np.int32(np.clip(first + np.arange(8) - np.arange(6)[:, None], -left, right) + left)
+    on_line, at = looked_up_and_summed(left, right)(np.int32(first), row)
     close(on_line, at)
 
 

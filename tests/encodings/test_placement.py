@@ -214,6 +214,10 @@ def test_axis_reads_one():
         pj.encodings.axis(2).place((), grid)
     params = pj.parse("axis(index=1) >> learned").init(jax.random.key(0), pj.Dims(4, 1, 4, grid=(2, 3)))
     assert params[1].extent == (3,)
+    params = pj.parse("axis(index=(1, 2)) >> learned").init(jax.random.key(0), pj.Dims(4, 1, 4, grid=(5, 2, 3)))
+    assert params[1].extent == (2, 3)
+    with pytest.raises(ValueError, match=r"two of them as in \(1, 2\); got \(2, 1\)"):
+        pj.encodings.axis((2, 1))
 
 
 @pytest.mark.parametrize(

@@ -65,12 +65,22 @@ def test_yarn_ramp_is_the_codes():
     np.testing.assert_allclose(yarn[[0, -1]], by_parts[[0, -1]])
 
 
-def test_yarn_where_every_channel_turns_often():
-    """Or none does. The published code turns its ramp round there: it divides all by the factor, or none."""
-    np.testing.assert_allclose(frequencies("yarn(factor=4, original_length=1000000)", 4, base=5), [1, 5**-0.5])
-    np.testing.assert_allclose(
-        frequencies("yarn(factor=4, original_length=2, truncate=False)", 4, base=100), [1, 0.1 / 4]
-    )
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "yarn(factor=4, original_length={})",
+        "yarn(factor=4, original_length={}, truncate=False)",
+        "dynamic_yarn(original_length={})",
+        "dype(factor=4, original_length={})",
+        "ntk_by_parts(factor=4, original_length={})",
+        "llama3(factor=4, original_length={})",
+    ],
+)
+def test_every_channel_is_kept_where_all_turn_often_and_divided_where_none_does(spec):
+    """As by eq. 17 and 18 of YaRN's paper. Its code turns the ramp round there: it divides all by the factor, or none."""
+    for length, factor in ((1_000_000, 1), (4, 4), (2, 4)):
+        scaled = frequencies(spec.format(length), 4, base=5, length=4 * length)
+        np.testing.assert_allclose(scaled, np.array([1, 5**-0.5]) / factor, rtol=1e-6)
 
 
 def test_yarn_attention_factor_squares_in_the_logits():

@@ -1,4 +1,4 @@
-"""Additive codes, tables, PEG and temperatures beside transformers, timm and the authors' formulas."""
+"""Additive codes, tables, PEG and temperatures beside transformers and timm."""
 
 import functools
 
@@ -36,8 +36,6 @@ def sines_on_grids():
             ("sinusoidal", "timm build_sincos2d_pos_embed", "timm", 0),
             ("sinusoidal", "transformers ViTMAE", "vit_mae", 1),
             ("sincos2d_mae", "timm build_sincos2d_pos_embed, reverse_coord", "timm_reversed", 0),
-            ("sincos2d_mae", "facebookresearch/mae, transcribed", "mae", 0),
-            ("sincos2d_big_vision", "google-research/big_vision, transcribed", "big_vision", 0),
         ):
             yield Check(name, source, f"grid {number}", code_on_grid(name, number, key, prefix), 1e-6)
 
@@ -47,19 +45,6 @@ def vit_table():
     return embedded("learned", file["vit_tokens"], pj.grid(3, 5, prefix=1), Table(file["vit_table"], (3, 5))), file[
         "vit_out"
     ]
-
-
-def scaled_sines():
-    file = load("additive")
-    encoding, site = pj.parse("scaled_sinusoidal"), line(load("additive")["scaled_position"])
-    params = encoding.init(jax.random.key(0), pj.Dims(12, 1, 12))
-    return embedded("scaled_sinusoidal", jnp.zeros(file["scaled_code"].shape), site, params), file["scaled_code"]
-
-
-def fourier():
-    file = load("additive")
-    params = {key: file[f"fourier_{key}"] for key in ("wave", "inner", "inner_bias", "outer", "outer_bias")}
-    return embedded("fourier(features=10, hidden=7)", np.zeros((15, 6)), pj.grid(3, 5), params), file["fourier_code"]
 
 
 def peg(height: int, width: int, order: str):
@@ -85,34 +70,21 @@ def llama4():
     return run(q, k), file["llama4_weights"]
 
 
-def factor(spec: str, reference: str, shift: int):
-    def arrays():
-        file = load("additive")
-        ones, site = jnp.ones((len(file["far"]), 1, 1)), line(file["far"] + shift)
-        return pj.parse(spec).rotate((), ones, site, ones, site)[0][:, 0, 0], file[reference]
-
-    return arrays
+def ministral3():
+    """The factor one position on: theirs counts from 1."""
+    file = load("additive")
+    ones, site = jnp.ones((len(file["far"]), 1, 1)), line(file["far"] - 1)
+    return pj.parse("llama4_temperature").rotate((), ones, site, ones, site)[0][:, 0, 0], file["ministral3_factor"]
 
 
 CHECKS: list[Check] = [
     *sines_on_grids(),
     Check("learned", "transformers ViTEmbeddings", "3 x 5 patches and a class token", vit_table, 1e-6),
-    Check("scaled_sinusoidal", "lucidrains/x-transformers, transcribed", "12 channels", scaled_sines, 1e-6),
-    Check("fourier", "arXiv 2106.02795, algorithm 1, transcribed", "3 x 5 patches", fourier, 1e-6),
     *(
         Check("peg", "timm Twins PosConv", f"{height} x {width} patches, {order}", peg(height, width, order), 2e-6)
         for height, width in ((3, 5), (1, 7), (4, 4), (6, 2))
         for order in ("raster", "shuffled")
     ),
     Check("llama4_temperature", "transformers Llama4TextAttention", "weights of a layer, floor_scale 4", llama4, 3e-6),
-    Check(
-        "llama4_temperature",
-        "transformers Ministral3",
-        "one position on, to 2^20",
-        factor("llama4_temperature", "ministral3_factor", -1),
-        1e-6,
-    ),
-    Check(
-        "log_n", "bojone/rerope, transcribed", "to 2^20", factor("log_n(original_length=512)", "rerope_factor", 0), 1e-6
-    ),
+    Check("llama4_temperature", "transformers Ministral3", "one position on, to 2^20", ministral3, 1e-6),
 ]

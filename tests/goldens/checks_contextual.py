@@ -1,4 +1,4 @@
-"""Content-dependent encodings beside whole attentions of transformers, and beside formulas of no package."""
+"""Content-dependent encodings beside whole attentions of transformers."""
 
 import functools
 
@@ -7,15 +7,13 @@ import numpy as np
 
 import posjax as pj
 from goldens.check import Check, line, load
-from posjax.encodings import cope, deberta
-from posjax.encodings.tables import Table
+from posjax.encodings import deberta
 
 FILE = load("contextual")
 # As in make_contextual.py.
 BUCKETS = [(8, 20), (16, 128), (32, 64), (256, 512), (128, 512), (64, 300), (6, 9), (4, 100)]
 DEBERTA = [(8, 20, ("p2c", "c2p")), (-1, 6, ("c2p", "p2c")), (16, 40, ("c2p",)), (4, 5, ("p2c",))]
 XLNET = [-1, -1, 4, 3]
-COPE = [(5, True), (8, True), (4, False), (40, True)]
 IMPLEMENTATIONS = ["dense", "blockwise"]
 
 
@@ -24,14 +22,15 @@ def group(prefix: str) -> dict[str, np.ndarray]:
     return {name: x.astype(np.float32) if x.dtype == np.float16 else x for name, x in arrays.items()}
 
 
-def attention(prefix, encoding, params_of, implementation, *, causal=False):
+def attention(prefix, encoding, params_of, implementation):
     """(ours, theirs); where there are more keys than queries, the queries stand at the last of them."""
     f = group(prefix)
     site = line(np.arange(len(f["k"])))
     q_site = line(np.arange(len(f["k"]) - len(f["q"]), len(f["k"])))
     encoding = pj.parse(encoding)
-    options = dict(causal=causal, implementation=implementation)
-    run = jax.jit(lambda params, q, k, v: pj.attend(encoding, params, q, k, v, q_site, site, **options))
+    run = jax.jit(
+        lambda params, q, k, v: pj.attend(encoding, params, q, k, v, q_site, site, implementation=implementation)
+    )
     return run(params_of(f), f["q"], f["k"], f["v"]), f["out"]
 
 
@@ -49,17 +48,6 @@ def pos_rows(f):
 
 def transformer_xl(f):
     return {"u": f["u"], "v": f["v_bias"], "position": f["position"]}
-
-
-def tupe(prefix, implementation):
-    f = group(prefix)
-    count = len(f["q"])
-    site = line(np.arange(count) - 1)._replace(prefix=np.int32([1] + [0] * (count - 1)))
-    params = {"query": f["project"][0], "key": f["project"][1], "untied": f["untied"]}
-    params["table"] = Table(f["table"], (count - 1,))
-    options = dict(implementation=implementation)
-    run = jax.jit(lambda params, q, k, v: pj.attend(pj.parse("tupe()"), params, q, k, v, site, site, **options))
-    return run(params, f["q"], f["k"], f["v"]), f["out"]
 
 
 def _checks():
@@ -84,13 +72,6 @@ def _checks():
             lambda f: {"key": f["key"][None]},
         )
         yield Check("shaw", "transformers wav2vec2_bert", f"without values, {how}", run)
-        run = attend("shaw", "shaw(max_relative_position=4)", lambda f: {w: f[w][None] for w in ("key", "value")})
-        yield Check("shaw", "tensor2tensor, transcribed", f"with values, {how}", run)
-        for n, (npos, scaled) in enumerate(COPE):
-            run = attend(f"cope_{n}", cope(npos, scaled), lambda f: f["table"], causal=True)
-            yield Check("cope", "facebookresearch/RAM, transcribed", f"npos {npos}, scaled {scaled}, {how}", run)
-        run = functools.partial(tupe, "tupe", how)
-        yield Check("tupe", "guolinke/TUPE, transcribed", f"with a class token, {how}", run)
 
 
 CHECKS: list[Check] = list(_checks())

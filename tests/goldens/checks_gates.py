@@ -1,4 +1,4 @@
-"""Gates beside their authors' formulas, and masks beside transformers' masks; make_gates.py made the vectors."""
+"""A gate beside x-transformers' layer, and masks beside transformers' masks."""
 
 import functools
 
@@ -7,50 +7,7 @@ import numpy as np
 
 import posjax as pj
 from goldens.check import Check, load
-from posjax.attention import BEFORE_ATTENTION
 from posjax.attention.dense import shown
-
-TRANSCRIBED = {
-    "fox": "flash-linear-attention, transcribed",
-    "cable": "axiomlab/Cable, transcribed",
-    "data_dependent_alibi": "x-transformers, transcribed",
-    "selective_rope": "timurcarstensen/selective-rope, transcribed",
-}
-
-
-def through(hook, encoding, params, file):
-    """Applies `hook` to (params, q, k, v, site) after the encoding has read its state off the tokens."""
-
-    @jax.jit
-    def run(params, x, *qkv):
-        return hook(params, *qkv, encoding.observe(params, x, pj.sites(len(x), start=3)))
-
-    return run(params, *(file[name] for name in "xqkv"))
-
-
-def attention(spec, golden):
-    """The outputs of forgetting attention, causal."""
-    file, encoding = load("gates"), pj.parse(spec)
-    params = {"kernel": file["gate_kernel"], "bias": file["gate_bias"]}
-    params = (params, *((),) * (len(encoding.parts) - 1)) if "+" in spec else params
-
-    def attend(params, q, k, v, site):
-        told = dict(causal=True, consumed=BEFORE_ATTENTION)
-        return pj.attend(encoding, params, q, k, v, site, site, **told)
-
-    return through(attend, encoding, params, file), file[golden]
-
-
-def bias(spec, linear, golden, visible):
-    """Logit biases, of the pairs that the reference means."""
-    file, encoding = load("gates"), pj.parse(spec)
-    heads = file["q"].shape[1]
-    kernel, offset = file[f"{linear}_kernel"], file[f"{linear}_bias"]
-    if offset.size != heads:
-        kernel, offset = kernel.reshape(len(kernel), -1, heads), offset.reshape(-1, heads)
-    between = lambda params, q, k, v, site: encoding.bias(params, q, site, k, site)  # noqa: E731
-    ours = through(between, encoding, {"kernel": kernel, "bias": offset}, file)
-    return visible(np.asarray(ours)), visible(file[golden])
 
 
 def per_row():
@@ -60,13 +17,6 @@ def per_row():
     site = encoding.observe({"kernel": kernel}, x, pj.sites(len(x), start=3))
     q = np.zeros((len(x), 3, 1), np.float32)
     return encoding.bias({}, q, site, q, site), file["bias"]
-
-
-def rotation(what):
-    file, encoding = load("gates"), pj.parse("selective_rope(base=100, rank=5)")
-    params = {name: file[f"selective_{name}"] for name in ("down", "up", "taps")}
-    rotate = lambda params, q, k, v, site: encoding.rotate(params, q, site, k, site)  # noqa: E731
-    return through(rotate, encoding, params, file)["qk".index(what)], file[f"selective_{what}_transcribed"]
 
 
 def window(spec, golden):
@@ -97,33 +47,7 @@ def sparse_checks():
 
 
 CHECKS: list[Check] = [
-    Check("fox", TRANSCRIBED["fox"], "causal attention", functools.partial(attention, "fox()", "fox_transcribed")),
-    Check(
-        "window",
-        TRANSCRIBED["fox"],
-        "with forgetting gates",
-        functools.partial(attention, "fox() + window(size=4)", "fox_window_transcribed"),
-    ),
-    Check(
-        "cable", TRANSCRIBED["cable"], "bias", functools.partial(bias, "cable()", "gate", "cable_transcribed", np.tril)
-    ),
-    Check(
-        "data_dependent_alibi",
-        TRANSCRIBED["data_dependent_alibi"],
-        "both directions",
-        functools.partial(
-            bias,
-            "data_dependent_alibi(post_log_scale=2.5)",
-            "gates",
-            "data_dependent_alibi_transcribed",
-            lambda logits: logits,
-        ),
-    ),
     Check("per_row_alibi", "lucidrains/x-transformers", "bias", per_row),
-    *(
-        Check("selective_rope", TRANSCRIBED["selective_rope"], f"rotated {what}", functools.partial(rotation, what))
-        for what in "qk"
-    ),
     *(
         Check(
             "window",

@@ -90,14 +90,6 @@ def model(implementation: str):
     return run(f["tokens"]), f["logits"]
 
 
-def on_grid():
-    f, encoding = group("grid"), pj.parse("inkling(rank=5, extent=3, bidirectional=True)")
-    params = {name: f[name] for name in ("project", "profiles")}
-    site = encoding.observe(params, f["x"], pj.grid(3, 4))
-    q = np.zeros((12, 4, 1), np.float32)
-    return encoding.bias(params, q, site, q, site), f["bias"]
-
-
 def _checks():
     for how in ("dense", "blockwise"):
         for layer, (name, given, window) in enumerate([("full", FULL, ""), ("window", SLIDING, " + window(4)")]):
@@ -108,7 +100,6 @@ def _checks():
             for encoding in ("inkling", "token_sink"):
                 yield Check(encoding, "transformers inkling2", f"{name} layer, {how}", run)
         yield Check("inkling", "transformers inkling", f"logits of a model, {how}", functools.partial(model, how))
-    yield Check("inkling", "lucidrains/vit-pytorch, transcribed", "bias on a grid", on_grid)
 
 
 CHECKS: list[Check] = list(_checks())

@@ -1,6 +1,5 @@
-"""Text with images, heads with axes or parts of their own, and BAM, beside their authors' formulas (make_multimodal.py)."""
+"""Positions of text with images, beside transformers and their authors' formulas (make_multimodal.py)."""
 
-import jax
 import numpy as np
 
 import posjax as pj
@@ -37,24 +36,7 @@ def turned(golden, tokens, spec):
     return arrays
 
 
-def rope_pp():
-    """Two of their query heads are four of ours; every second one is not compared."""
-    file, encoding = load("multimodal"), pj.parse("rope_pp()")
-    q, k, v = (file[name] for name in "qkv")
-    q, site = np.stack([q, np.full_like(q, np.nan)], axis=2).reshape(len(q), 4, -1), pj.sites(len(q))
-    return jax.jit(lambda *qkv: pj.attend(encoding, (), *qkv, site, site, causal=True))(q, k, v), file["rope_pp"]
-
-
-def bam():
-    file, encoding = load("multimodal"), pj.parse("bam(location=True)")
-    params = {name: file[f"bam_{name}"] for name in ("scale", "shape", "location")}
-    q, site = np.zeros((9, 3, 4), np.float32), pj.sites(9)
-    return encoding.bias(params, q, site, q, site), file["bam"]
-
-
-VIDEO = "mrope(base=10000, sections=(1, 2, 1), time_last=True)"
 QWEN = "mrope(base=1e7, sections=(11, 11, 10), interleaved=True, fraction=0.25)"
-FLUX = "axial_rope(base=10000, axes_dims=(4, 6, 6), layout='interleaved')"
 RESET, FLAT = Offset(stride=2, spatial_reset=True), Circle(alpha=1.0, radius=10.0, flat=0.25, positive=True)
 CHECKS = [
     Check(
@@ -66,18 +48,6 @@ CHECKS = [
     Check("mrope", "transformers qwen2_vl", "positions of text with images", placed("offset", Offset())),
     Check("mrope", "JJJYmmm/Multimodal-RoPEs, transcribed", "positions with spatial reset", placed("reset", RESET)),
     Check("mrope", "Wiselnn570/VideoRoPE, transcribed", "diagonal positions", placed("diagonal", Diagonal())),
-    Check(
-        "mrope", "Wiselnn570/VideoRoPE, transcribed", "time in the lowest frequencies", turned("videorope", "x", VIDEO)
-    ),
     Check("mrope", "lose4578/CircleRoPE, transcribed", "positions on a circle", circle("circle", Circle(alpha=0.3))),
     Check("mrope", "lose4578/CircleRoPE, transcribed", "positions, a quarter flat", circle("flat", FLAT)),
-    Check(
-        "mhrope",
-        "JJJYmmm/Multimodal-RoPEs, transcribed",
-        "two heads to an axis",
-        turned("mhrope", "x", "mhrope(heads=(2, 2, 2))"),
-    ),
-    Check("axial_rope", "black-forest-labs/flux, transcribed", "4, 6 and 6 channels", turned("flux", "uneven", FLUX)),
-    Check("rope_pp", "OpenMOSS/rope_pp, transcribed", "causal attention, shared keys", rope_pp),
-    Check("bam", "ArthurSBianchessi/BAM, transcribed", "trained location", bam),
 ]

@@ -1,41 +1,17 @@
-"""Golden vectors from transformers and timm, which do not know this library:
+"""Golden vectors of rotary embeddings and grids from transformers and timm, in rotary.npz and grids.npz.
 
-    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
-    /tmp/goldens/bin/pip install timm==1.0.31 torchvision pillow --no-deps
-    /tmp/goldens/bin/python tests/goldens/make.py
-
-Each .npz holds inputs, outputs and `versions`, what made it (torch 2.13.0, transformers 5.23.0, timm 1.0.31 when last run).
 The references compute angles as float32 products, so their positions are small here, or powers of two.
 """
 
-from pathlib import Path
-
-import numpy as np
 import torch
-import transformers
-
-# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-import timm
+from maker import save
 from timm.layers import apply_rot_embed_cat, build_rotary_pos_embed, build_sincos2d_pos_embed
 from transformers import LlamaConfig, ViTConfig
 from transformers.models.gptj import modeling_gptj
 from transformers.models.llama import modeling_llama
 from transformers.models.vit.modeling_vit import ViTEmbeddings
 
-HERE = Path(__file__).parent
-VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers, timm)]
 POSITIONS = torch.tensor([0, 1, 2, 3, 5, 7, 11, 15, 64, 256])
-
-
-def save(name: str, **arrays) -> None:
-    arrays = {
-        key: value.detach().numpy() if torch.is_tensor(value) else np.asarray(value) for key, value in arrays.items()
-    }
-    np.savez_compressed(HERE / f"{name}.npz", versions=np.array(VERSIONS), **arrays)
 
 
 def rotary() -> None:
@@ -55,7 +31,7 @@ def rotary() -> None:
     sin, cos = modeling_gptj.create_sinusoidal_positions(512, dim)[POSITIONS].chunk(2, dim=-1)
     for what, x in zip("qk", (q, k), strict=True):
         out[f"gptj_{what}"] = modeling_gptj.apply_rotary_pos_emb(x.transpose(1, 2), sin[None], cos[None])[0]
-    save("rotary", position=POSITIONS, q=q[0].transpose(0, 1), k=k[0].transpose(0, 1), **out)
+    save("rotary", out | {"position": POSITIONS, "q": q[0].transpose(0, 1), "k": k[0].transpose(0, 1)})
 
 
 def grids() -> None:
@@ -70,15 +46,9 @@ def grids() -> None:
         sin, cos = build_rotary_pos_embed([3, 5], dim=16, temperature=100.0, in_pixels=False, rotate_half=half)
         rotated = apply_rot_embed_cat(x.transpose(0, 1), torch.cat([sin, cos], dim=-1), half=half)
         out[f"rotary_{layout}"] = rotated.transpose(0, 1)
-    save(
-        "grids",
-        vit_table=vit.position_embeddings[0],
-        vit_tokens=patches[0],
-        vit_out=vit(pixels)[0],
-        sincos=build_sincos2d_pos_embed([3, 5], dim=32, interleave_sin_cos=True),
-        rotary_x=x,
-        **out,
-    )
+    out |= {"vit_table": vit.position_embeddings[0], "vit_tokens": patches[0], "vit_out": vit(pixels)[0]}
+    out["sincos"] = build_sincos2d_pos_embed([3, 5], dim=32, interleave_sin_cos=True)
+    save("grids", out | {"rotary_x": x})
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ import re
 import sys
 from pathlib import Path
 
-import torch
-
 REPO = Path(__file__).parents[2]
 OUT = REPO / "posjax" / "analysis" / "atlas" / "models.json"
 NAMES = [
@@ -80,10 +78,6 @@ _KEPT = re.compile(
 
 
 def main() -> int:
-    # torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-    torchvision = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        torchvision.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     models = []

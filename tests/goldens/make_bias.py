@@ -1,22 +1,12 @@
 """Golden vectors of logit biases: whole attentions of transformers and timm, and their bias tables.
 
-Run as tests/goldens/make.py says, with this file's name; the results are alibi.npz, t5.npz and bias.npz. Each attention runs
+Run as tests/goldens/maker.py says, with this file's name; the results are alibi.npz, t5.npz and bias.npz. Each attention runs
 as its package has it, with an output projection that changes nothing, so that `out` is what its heads read; q, k and v are
 what its own projections make of noise, before any cosine or scale.
 """
 
-from pathlib import Path
-
-import numpy as np
 import torch
-import transformers
-
-# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-import timm
+from maker import half, noise, save
 from timm.layers.pos_embed_rel import RelPosBias, RelPosMlp
 from timm.models import beit, swin_transformer, swin_transformer_v2
 from transformers import BeitConfig, BloomConfig, MptConfig, T5Config
@@ -25,8 +15,6 @@ from transformers.models.bloom.modeling_bloom import BloomAttention, build_alibi
 from transformers.models.mpt.modeling_mpt import MptAttention, build_mpt_alibi_tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
-HERE = Path(__file__).parent
-VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers, timm)]
 HEADS = [1, 2, 3, 5, 6, 8, 12, 16, 20, 24, 71]
 T5_SETTINGS = [  # buckets, max distance, bidirectional
     (32, 128, False),
@@ -41,14 +29,6 @@ WINDOWS = [(3, 5), (4, 4), (1, 6), (6, 2)]
 PRETRAINED = [(0, 0), (7, 7), (0, 0), (4, 9)]  # of Swin v2, window by window; (0, 0) is the window itself
 NUM_HEADS, HEAD_DIM = 3, 4
 WIDTH = NUM_HEADS * HEAD_DIM
-
-
-def half(x):
-    return x.detach().half().float()  # small in the file, exact in any type
-
-
-def noise(*shape):
-    return half(torch.randn(*shape))
 
 
 def randomized(module):
@@ -68,11 +48,6 @@ def group(prefix, q, k, v, out, **others):
     length = out.shape[-2]
     arrays = {what: x.reshape(length, -1, HEAD_DIM) for what, x in dict(q=q, k=k, v=v, out=out).items()}
     return {f"{prefix}_{what}": x for what, x in (arrays | others).items()}
-
-
-def save(name, arrays):
-    arrays = {key: x.detach().numpy() if torch.is_tensor(x) else np.asarray(x) for key, x in arrays.items()}
-    np.savez_compressed(HERE / f"{name}.npz", versions=np.array(VERSIONS), **arrays)
 
 
 def causal_mask(length):

@@ -5,22 +5,16 @@
     /tmp/goldens/bin/pip install scipy einops
     /tmp/goldens/bin/python tests/goldens/make_bias_authors.py /tmp/DAPE /tmp/lookhere
 
-in the environment that tests/goldens/make.py describes; the result is bias_authors.npz. DAPE.py is a reference for KERPLE and
+in the environment of tests/goldens/maker.py; the result is bias_authors.npz. DAPE.py is a reference for KERPLE and
 FIRE too. They are causal: numbers above the diagonal are not a bidirectional model's biases.
 """
 
 import sys
-from importlib.metadata import version
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import torch
-
-# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+from maker import save
 
 sys.path += sys.argv[1:]
 import DAPE
@@ -64,6 +58,4 @@ def views():
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    arrays = {name: x.detach().numpy() if torch.is_tensor(x) else x for name, x in (networks() | views()).items()}
-    versions = [f"{name} {version(name)}" for name in ("torch", "transformers", "timm")]
-    np.savez_compressed(Path(__file__).parent / "bias_authors.npz", versions=np.array(versions), **arrays)
+    save("bias_authors", networks() | views())

@@ -1,21 +1,10 @@
-"""Golden vectors of content-dependent encodings: whole attentions of transformers, and formulas written anew over torch.
+"""Golden vectors of content-dependent encodings: whole attentions of transformers.
 
-Run as tests/goldens/make.py says, with this file's name; the result is contextual.npz. DeBERTa, XLNet and Wav2Vec2-BERT run
-as transformers has them. CoPE, TUPE and Shaw's values are in no package: here they are written in float64 after their
-authors' code (facebookresearch/RAM, guolinke/TUPE, tensorflow/tensor2tensor), with the arrays that those build.
+Run as tests/goldens/maker.py says, with this file's name; the result is contextual.npz.
 """
 
-from importlib.metadata import version
-from pathlib import Path
-
-import numpy as np
 import torch
-
-# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
+from maker import noise, save
 from transformers import DebertaV2Config, Wav2Vec2BertConfig, XLNetConfig, XLNetModel
 from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention, make_log_bucket_position
 from transformers.models.wav2vec2_bert.modeling_wav2vec2_bert import (
@@ -31,11 +20,6 @@ DEBERTA = [  # buckets, max distance, types, tokens
     (4, 5, ["p2c"], 9),
 ]
 XLNET = [(9, 9, -1), (7, 16, -1), (11, 11, 4), (1, 8, 3)]  # queries, keys (memories first), clamp_len
-COPE = [(13, 5, True), (30, 8, True), (13, 4, False), (20, 40, True)]  # tokens, npos, divided by sqrt(D)
-
-
-def noise(*shape, dtype=torch.float32):
-    return torch.randn(*shape).half().to(dtype)  # small in the file, exact in any type
 
 
 def heads(x, num_heads):
@@ -114,72 +98,12 @@ def wav2vec2_bert(kind, tokens):
     return {f"wav2vec2_{kind}_{what}": value for what, value in out.items()}
 
 
-def softmax_read(logits, v):
-    return torch.einsum("hij,jhd->ihd", torch.softmax(logits, dim=-1), v)
-
-
-def cope(number, tokens, npos, divided):
-    num_heads, dim = 3, 6
-    q, k, v = (noise(tokens, num_heads, dim, dtype=torch.float64) for _ in range(3))
-    table = noise(npos, dim, dtype=torch.float64)
-    products = torch.einsum("ihd,jhd->hij", q, k)
-    causal = torch.tril(torch.ones(tokens, tokens, dtype=torch.float64))
-    gates = torch.sigmoid(products / dim**0.5) * causal
-    place = (gates.sum(-1, keepdim=True) - gates.cumsum(-1) + gates).clamp(0, npos - 1)
-    choices = torch.einsum("ihd,nd->hin", q, table)
-    low, high = place.floor(), place.ceil()
-    chosen = [choices.gather(-1, edge.long()) for edge in (low, high)]
-    position = chosen[0] + (place - low) * (chosen[1] - chosen[0])
-    logits = (products + position) / dim**0.5 if divided else products / dim**0.5 + position
-    out = dict(q=q, k=k, v=v, table=table)
-    out = {what: value.half() for what, value in out.items()} | {"out": softmax_read(logits + causal.log(), v)}
-    return {f"cope_{number}_{what}": value for what, value in out.items()}
-
-
-def shaw(tokens, far):
-    num_heads, dim = 3, 6
-    q, k, v = (noise(tokens, num_heads, dim, dtype=torch.float64) for _ in range(3))
-    key, value = (noise(2 * far + 1, dim, dtype=torch.float64) for _ in range(2))
-    offset = torch.arange(tokens)[None] - torch.arange(tokens)[:, None]
-    row = offset.clamp(-far, far) + far
-    logits = (torch.einsum("ihd,jhd->hij", q, k) + torch.einsum("ihd,ijd->hij", q, key[row])) / dim**0.5
-    weights = torch.softmax(logits, dim=-1)
-    read = torch.einsum("hij,jhd->ihd", weights, v) + torch.einsum("hij,ijd->ihd", weights, value[row])
-    out = {what: x.half() for what, x in dict(q=q, k=k, v=v, key=key, value=value).items()} | {"out": read}
-    return {f"shaw_{what}": x for what, x in out.items()}
-
-
-def tupe(tokens):
-    """Class token first, as in RoBERTa. The table's first two rows stand for it, as a query and as a key."""
-    num_heads, width = 3, 18
-    dim = width // num_heads
-    q, k, v = (noise(tokens, num_heads, dim, dtype=torch.float64) for _ in range(3))
-    table = noise(tokens + 1, width, dtype=torch.float64)
-    project = noise(2, width, num_heads, dim, dtype=torch.float64)
-    rows = torch.nn.functional.layer_norm(table, (width,))
-    position_q, position_k = torch.einsum("tm,nmhd->nhtd", rows, project)
-    every = position_q / (2 * dim) ** 0.5 @ position_k.mT
-    untied = torch.stack([every[:, 0, 0], every[:, 1, 1]])
-    position = every[:, 1:, 1:].clone()
-    position[:, :, 0] = untied[1][:, None]
-    position[:, 0, :] = untied[0][:, None]
-    logits = torch.einsum("ihd,jhd->hij", q, k) / (2 * dim) ** 0.5 + position
-    out = {what: x.half() for what, x in dict(q=q, k=k, v=v, table=table[2:], project=project).items()}
-    out |= {"untied": untied, "out": softmax_read(logits, v)}
-    return {f"tupe_{what}": x for what, x in out.items()}
-
-
 if __name__ == "__main__":
     torch.manual_seed(0)
-    arrays = deberta_buckets() | shaw(15, 4) | tupe(12)
+    arrays = deberta_buckets()
     for number, setting in enumerate(DEBERTA):
         arrays |= deberta(number, *setting)
     for number, setting in enumerate(XLNET):
         arrays |= xlnet(number, *setting)
-    for number, setting in enumerate(COPE):
-        arrays |= cope(number, *setting)
     arrays |= wav2vec2_bert("relative", 11) | wav2vec2_bert("relative_key", 14)
-    arrays = {name: x.detach().numpy() for name, x in arrays.items()}
-    arrays = {name: x.astype(np.float32) if x.dtype == np.float64 else x for name, x in arrays.items()}
-    versions = np.array([f"{package} {version(package)}" for package in ("torch", "transformers", "timm")])
-    np.savez_compressed(Path(__file__).parent / "contextual.npz", versions=versions, **arrays)
+    save("contextual", arrays)

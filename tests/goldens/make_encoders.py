@@ -1,6 +1,5 @@
 """Golden outputs of encoders as transformers computes them, from weights made by name:
 
-    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
     /tmp/goldens/bin/python tests/goldens/make_encoders.py                # writes encoders.npz
     /tmp/goldens/bin/python tests/goldens/make_encoders.py --saved DIR    # compares what check_encoders.py saved there
     /tmp/goldens/bin/python tests/goldens/make_encoders.py --real DIR     # models at the sizes of published ones
@@ -127,10 +126,6 @@ def real(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    # torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-    torchvision = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        torchvision.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     transformers.utils.logging.disable_progress_bar()
     if sys.argv[1:]:
         {"--saved": saved, "--real": real}[sys.argv[1]](Path(sys.argv[2]))

@@ -1,23 +1,20 @@
-"""Golden vectors of encodings on graphs and trees, from code of authors that is in no package:
+"""Golden vectors of encodings on graphs, from code of authors that is in no package:
 
     git clone https://github.com/microsoft/Graphormer /tmp/Graphormer       # ac154fe when last run
     /tmp/goldens/bin/pip install scipy
     /tmp/goldens/bin/python tests/goldens/make_graphs.py /tmp/Graphormer
 
-in the environment that tests/goldens/make.py describes; the result is graphs.npz. Graphormer's layers are run as they are, on
-distances by scipy (their own are in Cython). Transcribed are, of code that needs DGL or TensorFlow 1: of data/molecules.py in
-graphdeeplearning/graphtransformer laplacian_positional_encoding, in vijaydwivedi75/gnn-lspe init_positional_encoding; and of
-microsoft/icecaps estimators/abstract_transformer_estimator.py and util/trees.py.
+in the environment of tests/goldens/maker.py; the result is graphs.npz. Graphormer's layers are run as they are, on
+distances by scipy (their own are in Cython).
 """
 
 import importlib.util
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import torch
-from scipy import sparse
+from maker import save
 from scipy.sparse.csgraph import shortest_path
 
 NODES, HEADS, WIDTH = 13, 3, 24
@@ -79,54 +76,10 @@ def graphormer(layers, adjacency):
     }
 
 
-def laplacian(adjacency, dim):
-    edges = sparse.csr_matrix(adjacency.astype(float))
-    scale = sparse.diags(adjacency.sum(0).clip(1) ** -0.5)
-    values, vectors = np.linalg.eig((sparse.eye(len(adjacency)) - scale * edges * scale).toarray())
-    return np.real(vectors[:, values.argsort()])[:, 1 : dim + 1]
-
-
-def walks(adjacency, dim):
-    walk = sparse.csr_matrix(adjacency.astype(float)) * sparse.diags(adjacency.sum(0).clip(1) ** -1.0)
-    power, found = walk, [walk.diagonal()]
-    for _ in range(dim - 1):
-        power = power * walk
-        found.append(power.diagonal())
-    return np.stack(found, axis=-1)
-
-
-def branches(parents, depth, degree):
-    """One-hot vectors of the branches from a node up to the root, as of a tree whose nodes all have `degree` children."""
-    found = []
-    for node in range(len(parents)):
-        path = []
-        while parents[node] >= 0:
-            siblings = [other for other, parent in enumerate(parents) if parent == parents[node]]
-            path += [float(other == siblings.index(node)) for other in range(degree)]
-            node = parents[node]
-        found.append((path + [0.0] * depth * degree)[: depth * degree])
-    return torch.tensor(found)
-
-
-def tree(parents, depth, degree, features):
-    raw = torch.randn(features)
-    rates = raw.tanh()
-    levels = torch.arange(depth).float().reshape(-1, 1, 1).repeat(1, degree, features)
-    weights = rates.repeat(depth, degree, 1) ** levels * torch.sqrt((1 - rates**2) * WIDTH / 2)
-    code = branches(parents, depth, degree)[..., None] * weights.reshape(depth * degree, features)
-    return {"tree_rate": raw, "tree_codes": code.reshape(len(parents), -1)}
-
-
 if __name__ == "__main__":
     torch.manual_seed(0)
-    graph, parents = a_graph(), [-1, 0, 0, 1, 1, 1, 2, 6, 7, 8, 8]
-    arrays = graphormer(authors_layers(sys.argv[1]), graph) | tree(parents, 4, 3, 2)
-    # Eigenvectors of a graph without symmetry: of equal eigenvalues they would be anyone's choice.
-    alone = graph[:11, :11].copy()
-    alone[0, 7] = alone[7, 0] = alone[3, 10] = alone[10, 3] = 1
-    arrays |= {"adjacency": graph, "alone": alone, "parents": np.array(parents)}
-    arrays |= {"laplacian": laplacian(alone, 6), "walks": walks(graph, 9)}
+    graph = a_graph()
+    arrays = graphormer(authors_layers(sys.argv[1]), graph) | {"adjacency": graph}
     arrays = {name: y.detach().numpy() if torch.is_tensor(y) else y for name, y in arrays.items()}
     arrays = {name: y.astype(np.int8 if y.dtype.kind == "i" else np.float32) for name, y in arrays.items()}
-    versions = np.array([f"torch {version('torch')}"])
-    np.savez_compressed(Path(__file__).parent / "graphs.npz", versions=versions, **arrays)
+    save("graphs", arrays, packages=["torch"])

@@ -2,25 +2,17 @@
 
     /tmp/goldens/bin/python tests/goldens/make_hf.py
 
-`from_hf` and `from_hf_layers` read the same configurations, every key of them, as `save_pretrained` writes them. See make.py
+`from_hf` and `from_hf_layers` read the same configurations, every key of them, as `save_pretrained` writes them. See maker.py
 for what must be installed.
 """
 
 import importlib
 import json
-from pathlib import Path
 
 import numpy as np
 import torch
-import transformers
+from maker import save
 
-# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-HERE = Path(__file__).parent
-VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers)]
 DIM, HEADS, LENGTH, LAYERS = 24, 2, 12, 9
 TOKENS = torch.randn(1, HEADS, LENGTH, DIM, generator=torch.Generator().manual_seed(3))
 PATCHES = torch.stack(torch.meshgrid(torch.arange(3), torch.arange(4), indexing="ij"), -1).reshape(-1, 2)
@@ -139,4 +131,4 @@ if __name__ == "__main__":
     arrays["layers_kinds"] = np.array([case[2] for case in layers])
     arrays["many_names"], arrays["many_configs"] = (np.array([case[i] for case in many]) for i in (0, 1))
     arrays["tower_names"], arrays["tower_configs"] = (np.array([case[i] for case in images]) for i in (0, 1))
-    np.savez_compressed(HERE / "hf.npz", versions=np.array(VERSIONS), **arrays)
+    save("hf", arrays, packages=["torch", "transformers"])

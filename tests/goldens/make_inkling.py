@@ -1,23 +1,19 @@
-"""Golden vectors of Inkling's relative bias and Inkling 2's sinks: whole attentions of transformers, and one formula anew.
+"""Golden vectors of Inkling's relative bias and Inkling 2's sinks: whole attentions of transformers.
 
-Run as tests/goldens/make.py says, with transformers 5.24 and this file's name; the result is inkling.npz. q, k and v are what
+Run as tests/goldens/maker.py says, with this file's name; the result is inkling.npz. q, k and v are what
 the attentions' own projections, convolutions and norms make of noise, before any temperature; `out` is what their heads
-read, before the output projection. The bias on a grid is lucidrains/vit-pytorch's RelativeProjPositionalBias, without the
-shift of its linear layer, written here in the arrays that it builds.
+read, before the output projection.
 """
 
-from importlib.metadata import version
-from pathlib import Path
-
-import numpy as np
 import torch
+from maker import noise, save
 from transformers import Inkling2TextConfig, InklingTextConfig
 from transformers.models.inkling.modeling_inkling import InklingAttention
 from transformers.models.inkling2.modeling_inkling2 import Inkling2FullAttention, Inkling2SlidingAttention
 
 LENGTH, HEADS, KEY_HEADS, HEAD_DIM, WINDOW = 13, 4, 2, 8, 4
 WIDTH = HEADS * HEAD_DIM
-GRID, RANK, EXTENT = (3, 4), 5, 3
+RANK = 5
 SIZES = dict(
     hidden_size=WIDTH,
     num_hidden_layers=2,
@@ -35,10 +31,6 @@ SIZES = dict(
     log_scaling_alpha=0.5,
     attn_implementation="eager",
 )
-
-
-def noise(*shape):
-    return torch.randn(*shape).half().float()  # small in the file, exact in any type
 
 
 def randomized(module):
@@ -106,25 +98,9 @@ def inkling2(layer, window):
     return {f"second_{layer}_{name}": value for name, value in found.items()}
 
 
-def on_grid():
-    """Biases of all pairs of places, which lie in raster order."""
-    x = noise(GRID[0] * GRID[1], WIDTH)
-    weights, banks = noise(2, WIDTH, HEADS, RANK) / 4, noise(2, RANK, 2 * EXTENT - 1) / 4
-    places = torch.stack(torch.meshgrid(*map(torch.arange, GRID), indexing="ij"), -1).reshape(-1, 2)
-    row = places[:, None] - places + EXTENT - 1
-    curves = torch.einsum("nm,wmhd,wdr->wnhr", x, weights, banks)
-    every = torch.arange(len(x))[:, None]
-    bias = sum(curve[every, :, row[..., w].clamp(0, 2 * EXTENT - 2)].permute(2, 0, 1) for w, curve in enumerate(curves))
-    known = ((row >= 0) & (row < 2 * EXTENT - 1)).all(-1)
-    found = {"x": x, "project": weights, "profiles": banks, "bias": bias * known}
-    return {f"grid_{name}": value for name, value in found.items()}
-
-
 if __name__ == "__main__":
     torch.manual_seed(0)
-    arrays = on_grid()
+    arrays = {}
     for number, window in enumerate((LENGTH, WINDOW)):
         arrays |= inkling(number, window) | inkling2(number, window)
-    arrays = {name: small(x) for name, x in arrays.items()}
-    versions = np.array([f"{package} {version(package)}" for package in ("torch", "transformers")])
-    np.savez_compressed(Path(__file__).parent / "inkling.npz", versions=versions, **arrays)
+    save("inkling", {name: small(x) for name, x in arrays.items()}, packages=["torch", "transformers"])

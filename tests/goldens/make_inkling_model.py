@@ -1,16 +1,15 @@
 """A whole model of Inkling's kind with random weights: its folder's tensors and configuration, and its logits.
 
-Run as tests/goldens/make.py says, with transformers 5.24 and this file's name; the result is inkling_model.npz. A layer sees
+Run as tests/goldens/maker.py says, with transformers 5.24 and this file's name; the result is inkling_model.npz. A layer sees
 all tokens before, the next one a window; both have perceptrons without experts.
 """
 
 import json
-from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 import torch
-from make_inkling import SIZES, noise, small
+from make_inkling import SIZES, small
+from maker import noise, save
 from transformers import InklingForCausalLM, InklingTextConfig
 
 VOCABULARY, LENGTH = 24, 13
@@ -26,6 +25,5 @@ if __name__ == "__main__":
     tokens = torch.randint(VOCABULARY, (LENGTH,))
     arrays = {name: small(x) for name, x in model.state_dict().items()}
     arrays |= {"tokens": tokens.numpy(), "logits": model(tokens[None]).logits[0].detach().numpy()}
-    versions = np.array([f"{package} {version(package)}" for package in ("torch", "transformers")])
-    text = np.array(json.dumps(json.loads(config.to_json_string(use_diff=False))))
-    np.savez_compressed(Path(__file__).parent / "inkling_model.npz", versions=versions, config=text, **arrays)
+    arrays["config"] = np.array(json.dumps(json.loads(config.to_json_string(use_diff=False))))
+    save("inkling_model", arrays, packages=["torch", "transformers"])

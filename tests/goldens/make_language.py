@@ -1,6 +1,5 @@
 """Golden logits of language models as transformers computes them, from weights made by name:
 
-    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
     /tmp/goldens/bin/python tests/goldens/make_language.py [CASE ...]
     /tmp/goldens/bin/python tests/goldens/make_language.py --saved DIR
     /tmp/goldens/bin/python tests/goldens/make_language.py --logits FOLDER
@@ -102,10 +101,6 @@ def logits(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    # torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-    torchvision = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        torchvision.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     transformers.utils.logging.disable_progress_bar()
     if sys.argv[1:2] in (["--saved"], ["--logits"]):
         {"--saved": saved, "--logits": logits}[sys.argv[1]](Path(sys.argv[2]))

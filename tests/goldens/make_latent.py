@@ -1,14 +1,11 @@
 """Golden vectors of multi-head latent attention: whole attentions of DeepSeek-V2 and V3 in transformers.
 
-Run as tests/goldens/make.py says, with this file's name; the result is latent.npz. Weights are noise, exact in half
+Run as tests/goldens/maker.py says, with this file's name; the result is latent.npz. Weights are noise, exact in half
 precision, under their own names; `out` is what the module returns for x.
 """
 
-from importlib.metadata import version
-from pathlib import Path
-
-import numpy as np
 import torch
+from maker import noise, save
 from transformers import DeepseekV2Config, DeepseekV3Config
 from transformers.models.deepseek_v2 import modeling_deepseek_v2 as v2
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as v3
@@ -39,17 +36,13 @@ CASES = {
 }
 
 
-def noise(*shape):
-    return (0.5 * torch.randn(*shape)).half().float()
-
-
 def of(modeling, config_of, options):
     config = config_of(**SIZES, **options)
     name = config_of.__name__.removesuffix("Config")
     attention = getattr(modeling, f"{name}Attention")(config, 0).eval()
     for weight_name, weight in attention.named_parameters():
-        weight.data = (noise(*weight.shape) + ("layernorm" in weight_name)).half().float()
-    x = noise(1, LENGTH, WIDTH)
+        weight.data = (noise(*weight.shape, std=0.5) + ("layernorm" in weight_name)).half().float()
+    x = noise(1, LENGTH, WIDTH, std=0.5)
     mask = torch.full((LENGTH, LENGTH), torch.finfo(torch.float32).min).triu(1)[None, None]
     turns = getattr(modeling, f"{name}RotaryEmbedding")(config)(x, torch.arange(LENGTH)[None])
     out, _ = attention(x, attention_mask=mask, position_embeddings=turns)
@@ -59,6 +52,5 @@ def of(modeling, config_of, options):
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    arrays = {f"{case}/{name}": y.detach().numpy() for case, given in CASES.items() for name, y in of(*given).items()}
-    versions = np.array([f"{name} {version(name)}" for name in ("torch", "transformers")])
-    np.savez_compressed(Path(__file__).parent / "latent.npz", versions=versions, **arrays)
+    arrays = {f"{case}/{name}": y for case, given in CASES.items() for name, y in of(*given).items()}
+    save("latent", arrays, packages=["torch", "transformers"])

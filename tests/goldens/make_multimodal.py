@@ -1,32 +1,20 @@
-"""Golden vectors of text with images, of heads with axes or parts of their own, and of BAM.
+"""Golden vectors of text with images.
 
-Run as tests/goldens/make.py says, with this file's name; the result is multimodal.npz. transformers' Qwen2-VL places tokens
-and its Qwen3.5 turns a quarter of a head. What comes in no package is written down once more from its authors' code, which
-each function names: in torch, token by token or with complex numbers.
+Run as tests/goldens/maker.py says, with this file's name; the result is multimodal.npz. transformers' Qwen2-VL places tokens
+and its Qwen3.5 turns a quarter of a head. Layouts of no package are written down once more from their authors' code, which
+each function names, token by token.
 """
 
 import math
 from types import MethodType, SimpleNamespace
 
 import torch
-from make_bias import noise, save
+from maker import noise, save
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
 from transformers.models.qwen3_5 import modeling_qwen3_5 as qwen
 
 PARTS = [3, (1, 4, 6), 2, (3, 3, 2), 1, (1, 1, 5), 2]  # tokens of text, or frames, rows and columns
 POSITION = torch.tensor([[0, 0, 0], [1, 1, 1], [2, 2, 3], [2, 3, 2], [7, 5, 5], [64, 9, 40]])
-HEADS, DIM = 8, 8
-
-
-def turned(x, angle):
-    """x [..., D] in pairs of the two halves of D, as complex numbers times exp(i angle)."""
-    a, b = x.chunk(2, dim=-1)
-    z = torch.complex(a, b) * torch.polar(torch.ones_like(angle), angle)
-    return torch.cat([z.real, z.imag], dim=-1)
-
-
-def frequencies(base, dim):
-    return base ** -(torch.arange(0, dim, 2) / dim)
 
 
 def of_qwen2():
@@ -103,50 +91,6 @@ def of_qwen3_5(x):
     return qwen.apply_rotary_pos_emb(x.transpose(0, 1)[None], x.transpose(0, 1)[None], cos, sin)[0][0].transpose(0, 1)
 
 
-def of_videorope(x, sections=(1, 2, 1)):
-    """The same repository, apply_m_modify_multimodal_rotary_pos_emb: x1, y1, x2, y2, ..., t1, t2, ..."""
-    angle = POSITION[:, :, None] * frequencies(10_000.0, DIM)
-    spatial = sections[1] + sections[2]
-    dealt = [1 if c % 2 == 0 else 2 for c in range(spatial)] + [0] * sections[0]
-    return turned(x, torch.stack([angle[:, axis, c] for c, axis in enumerate(dealt)], dim=-1)[:, None])
-
-
-def of_mhrope(x, key_heads=(1, 1, 1)):
-    """JJJYmmm/Multimodal-RoPEs, multimodal_ropes/freq_allocation/mhrope.py: 4 key heads, each for 2 of queries."""
-    angle = POSITION[:, :, None] * frequencies(1e6, DIM)
-    each = [angle[:, axis] for axis, count in enumerate(key_heads) for _ in range(count)]
-    each += [torch.zeros_like(each[0])] * (HEADS // 2 - len(each))
-    return turned(x, torch.stack(each, dim=1).repeat_interleave(2, dim=1))
-
-
-def of_flux(x, axes_dims=(4, 6, 6)):
-    """black-forest-labs/flux, src/flux/modules/layers.py EmbedND and src/flux/math.py: 2 x 2 matrices, axis behind axis."""
-    angle = torch.cat([POSITION[:, [a]] * frequencies(10_000.0, d) for a, d in enumerate(axes_dims)], dim=-1)
-    cos, sin = angle.cos(), angle.sin()
-    matrix = torch.stack([cos, -sin, sin, cos], dim=-1).unflatten(-1, (2, 2))[:, None]
-    return (matrix @ x.unflatten(-1, (-1, 2, 1))).flatten(2)
-
-
-def of_rope_pp(q, k, v):
-    """OpenMOSS/rope_pp, rope_pp/modeling_llama_rope_pp.py, imag_mode "imag1": 2 heads of q that attend as 4, 1 of k and v."""
-    length = len(q)
-    angle = torch.arange(length)[:, None] * frequencies(10_000.0, DIM)
-    cos, sin = (torch.cat([wave, wave], dim=-1)[:, None] for wave in (angle.cos(), angle.sin()))
-    across = lambda x: torch.cat([-x[..., DIM // 2 :], x[..., : DIM // 2]], dim=-1)  # noqa: E731
-    real, imaginary = q * cos + across(q) * sin, q * sin - across(q) * cos
-    heads = torch.stack([real, imaginary], dim=2).reshape(length, -1, DIM)
-    logits = torch.einsum("thd,sd->hts", heads, turned(k, angle[:, None])[:, 0]) / math.sqrt(DIM)
-    logits = logits.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf)
-    return torch.einsum("hts,sd->thd", logits.softmax(-1), v[:, 0])
-
-
-def of_bam(scale, shape, location, length=9):
-    """ArthurSBianchessi/BAM, models/bam.py, AttentionPrior."""
-    position = torch.arange(length).float()
-    away = position[None, None] - position[None, :, None] - (location.exp() - (-location).exp())[:, None, None]
-    return -((away.abs() + 1e-5) ** shape[:, None, None]) * scale.exp()[:, None, None]
-
-
 def bilevel(tokens):
     """zhenyuhe00/BiPE, my_modeling_llama_bipe_rope.py, get_bilevel_ids: (segment, place within), places up to 3."""
     out, sentence, place = [], 0, 0
@@ -160,12 +104,8 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     arrays = {"place_offset": of_qwen2(), "place_reset": spatial_reset(), "place_diagonal": diagonal()}
     arrays |= {"place_circle": circle(0.3, None, 0.0, 0), "place_flat": circle(1.0, 10.0, 0.25, 1)}
-    x, wide, uneven = noise(len(POSITION), HEADS, DIM), noise(len(POSITION), 1, 256), noise(len(POSITION), 2, 16)
-    arrays |= {"position": POSITION, "x": x, "wide": wide, "uneven": uneven, "qwen3_5": of_qwen3_5(wide)}
-    arrays |= {"videorope": of_videorope(x), "mhrope": of_mhrope(x), "flux": of_flux(uneven)}
-    q, k, v = noise(11, 2, DIM), noise(11, 1, DIM), noise(11, 1, DIM)
-    arrays |= {"q": q, "k": k, "v": v, "rope_pp": of_rope_pp(q, k, v)}
-    bam = {"bam_scale": noise(3), "bam_shape": 0.5 * noise(3), "bam_location": noise(3)}
+    wide = noise(len(POSITION), 1, 256)
+    arrays |= {"position": POSITION, "wide": wide, "qwen3_5": of_qwen3_5(wide)}
     tokens = torch.tensor([5, 869, 7, 7, 7, 7, 7, 13, 869, 2, 4])
-    arrays |= bam | {"bam": of_bam(*bam.values()), "tokens": tokens, "bilevel": bilevel(tokens)}
-    save("multimodal", {name: value.detach().numpy() for name, value in arrays.items()})
+    arrays |= {"tokens": tokens, "bilevel": bilevel(tokens)}
+    save("multimodal", arrays)

@@ -1,34 +1,17 @@
-"""Golden vectors of preprocessing, from timm, transformers and torchvision:
-
-    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
-    /tmp/goldens/bin/pip install timm==1.0.31 torchvision pillow --no-deps
-    /tmp/goldens/bin/python tests/goldens/make_preprocess.py
+"""Golden vectors of preprocessing, from timm, transformers and torchvision.
 
 `size`, `max_patches`, `grid`: NaFlex's rule as timm and transformers (SigLIP 2) have it, which agree on all of these.
 `picture`, and by name crop_<H>x<W>_<fraction>: what torchvision's Resize and CenterCrop make of it, as timm evaluates.
 """
 
-from pathlib import Path
-
 import numpy as np
-import torch
-import transformers
-
-# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-import timm
-import torchvision
+from maker import save
 from PIL import Image
 from timm.data.naflex_transforms import get_image_size_for_seq
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as F
 from transformers.models.siglip2.image_processing_siglip2 import get_image_size_for_max_num_patches
 
-HERE = Path(__file__).parent
-VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers, timm, torchvision)]
 PATCH = 16
 
 
@@ -60,4 +43,4 @@ def crops() -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
-    np.savez_compressed(HERE / "preprocess.npz", versions=np.array(VERSIONS), **grids(), **crops())
+    save("preprocess", grids() | crops(), packages=["torch", "transformers", "timm", "torchvision"])

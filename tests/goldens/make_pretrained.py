@@ -1,8 +1,4 @@
-"""Golden logits of pretrained ViTs as timm and transformers compute them, from weights made by name:
-
-    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0 scipy
-    /tmp/goldens/bin/pip install timm==1.0.31 torchvision pillow --no-deps
-    /tmp/goldens/bin/python tests/goldens/make_pretrained.py
+"""Golden logits of pretrained ViTs as timm and transformers compute them, from weights made by name.
 
 pretrained.npz holds, for small models of the published classes, the names and shapes of the tensors in the file that
 timm or transformers saved, its configuration, and logits at two sizes; and names and shapes of full-size models.
@@ -16,18 +12,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import timm
 import torch
 import transformers
 from pretrained_weights import google_shapes, google_tensors, images, made
 from safetensors import safe_open
 from scipy.ndimage import zoom
-
-# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-import timm
 from timm.layers import StdConv2dSame, SwiGLUPacked
 from timm.models import save_for_hf
 from timm.models.eva import Eva

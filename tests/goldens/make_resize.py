@@ -1,14 +1,12 @@
 """Golden vectors for resizing tables: torch's `interpolate`, DINOv2's call of it, timm's and transformers' own resizing.
 
-/tmp/goldens/bin/python tests/goldens/make_resize.py
-
-The venv is that of make.py. SciPy and JAX, the other references, run in the tests themselves.
+SciPy and JAX, the other references, run in the tests themselves.
 """
 
 import itertools
 
 import torch
-from make import save
+from maker import save
 from timm.layers import apply_rot_embed_cat, build_rotary_pos_embed, resample_abs_pos_embed
 from timm.layers.pos_embed_rel import resize_rel_pos_bias_table_simple
 from torch.nn.functional import interpolate
@@ -84,4 +82,4 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     tables = {size: torch.randn(*size, CHANNELS) for size in TABLES}
     with torch.no_grad():
-        save("resize", **torch_tables(), **dinov2(), **models(), **relative_bias(), **fitted())
+        save("resize", torch_tables() | dinov2() | models() | relative_bias() | fitted())

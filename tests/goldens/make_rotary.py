@@ -1,30 +1,18 @@
-"""Golden vectors of partial and interleaved rotary embeddings from transformers, which does not know this library:
-
-    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0 timm==1.0.31
-    /tmp/goldens/bin/python tests/goldens/make_rotary.py
+"""Golden vectors of partial and interleaved rotary embeddings from transformers, which does not know this library.
 
 rotary_layers.npz holds attention layers of GPT-NeoX (partial) and GPT-J (partial or whole, interleaved): weights, inputs,
 outputs, and queries and keys as they were rotated.
-The reference computes angles as float32 products, so positions are small here.
+The reference computes angles as float32 products, so positions are small here. Run with transformers 5.23.0: later layers of
+GPT-J take their rotation as an argument.
 """
-
-import importlib.metadata
-from pathlib import Path
 
 import numpy as np
 import torch
-
-# transformers looks for torchvision, whose compiled operators do not load beside a CPU build of torch without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
+from maker import save
 from transformers import GPTJConfig, GPTNeoXConfig
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.gptj import modeling_gptj
 
-HERE = Path(__file__).parent
-VERSIONS = [f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers", "timm")]
 LENGTH, START, HEADS = 16, 3, 2
 NEOX = [(16, 0.25, 1e4), (16, 0.5, 500.0), (24, 0.25, 1e4), (8, 1.0, 1e4)]  # head dim, fraction, base
 GPTJ = [(16, 4), (16, 8), (24, 6), (8, 8)]  # head dim, rotary dim
@@ -88,5 +76,4 @@ if __name__ == "__main__":
     arrays |= {
         key: x.astype(np.float16) for key, x in arrays.items() if key.endswith("weights")
     }  # they are whole halves
-    settings = dict(neox=NEOX, gptj=GPTJ, start=START, heads=HEADS)
-    np.savez_compressed(HERE / "rotary_layers.npz", versions=VERSIONS, **settings, **arrays)
+    save("rotary_layers", arrays | dict(neox=NEOX, gptj=GPTJ, start=START, heads=HEADS))

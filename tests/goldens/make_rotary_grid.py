@@ -1,27 +1,10 @@
-"""Golden vectors of rotary encodings on grids, learned and generalised, from timm and transformers:
+"""Golden vectors of rotary encodings on grids, learned and generalised, from timm and transformers.
 
-    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0
-    /tmp/goldens/bin/pip install timm==1.0.31 torchvision pillow --no-deps
-    /tmp/goldens/bin/python tests/goldens/make_rotary_grid.py
-
-xPos, FoPE, PoPE and LieRE come in no package: here they are written down once more, in torch and from the authors' code
-(`transcribed`), with complex numbers, whole sequences and torch's own matrix exponential.
 Positions are small, as the references compute angles as float32 products.
 """
 
-import math
-from pathlib import Path
-
-import numpy as np
 import torch
-import transformers
-
-# torchvision's compiled operators are of no use on a CPU build of torch, but it will not be imported without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
-import timm
+from maker import save
 from timm.layers import (
     Attention,
     RotaryEmbeddingCat,
@@ -38,8 +21,6 @@ from transformers.models.pixtral.modeling_pixtral import PixtralVisionRotaryEmbe
 from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2
 from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3
 
-HERE = Path(__file__).parent
-VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers, timm)]
 GRIDS = [(3, 5), (7, 2), (1, 4)]
 DIM, HEADS = 24, 3
 TOKENS = torch.randn(1, HEADS, 15, DIM, generator=torch.Generator().manual_seed(1))
@@ -152,54 +133,9 @@ def multimodal():
     return out | {f"mrope_timm_{k}": v for k, v in on_grids(turn).items()}
 
 
-def transcribed():
-    """xPos of torchscale, FoPE, PoPE and LieRE, each by its authors' code; logits where only they are comparable."""
-    out = {}
-    length, dim, heads = 13, 16, 3
-    q, k = torch.randn(2, heads, length, dim)
-    position = torch.arange(length).float()
-    out |= {"q": q.transpose(0, 1), "k": k.transpose(0, 1)}
-    pairs = lambda x: torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2).contiguous())  # noqa: E731
-    inverse = 10_000.0 ** -(torch.arange(0, dim, 2) / dim)
-
-    # xPos: centred at the middle rounded up, interleaved
-    zeta = (torch.arange(0, dim, 2) + 0.4 * dim) / (1.4 * dim)
-    turn = torch.polar(torch.ones(length, dim // 2), position[:, None] * inverse)
-    scale = zeta ** ((position - (length + 1) // 2) / 512)[:, None]
-    turned_q, turned_k = pairs(q) * turn * scale, pairs(k) * turn / scale
-    out["xpos_logits"] = torch.einsum("htc,hsc->hts", turned_q, turned_k.conj()).real
-
-    # FoPE: floored at 2 pi / 64, both series padded with 1
-    kept = inverse[inverse >= 2 * math.pi / 64]
-    size = (heads, len(kept), min(len(kept), dim // 4))
-    matrices = [torch.nn.init.xavier_normal_(torch.empty(size), gain=0.3) for _ in range(2)]
-    out["fope_deviation"] = torch.nn.init.xavier_normal_(torch.empty(40, 50, 30), gain=0.3).std()
-    for matrix in matrices:
-        for column in range(size[2]):
-            matrix[:, column * -(-size[1] // size[2]), column] += 1
-    angle = position[:, None] * kept
-    series = [
-        torch.einsum("tn,hnm->htm", wave, m) for wave, m in zip((angle.cos(), angle.sin()), matrices, strict=True)
-    ]
-    cos, sin = (torch.nn.functional.pad(s, (0, dim // 2 - size[2]), value=1).repeat(1, 1, 2) for s in series)
-    half = torch.cat([-q[..., dim // 2 :], q[..., : dim // 2]], -1)
-    out |= {"fope_cos": matrices[0], "fope_sin": matrices[1], "fope_q": (q * cos + half * sin).transpose(0, 1)}
-
-    # PoPE: one complex number a channel
-    phase = position[:, None] * 10_000.0 ** -(torch.arange(dim) / dim)
-    delta = torch.empty(heads, 1, dim).uniform_(-2 * math.pi, 0)
-    polar_q = torch.polar(torch.nn.functional.softplus(q), phase.expand(heads, -1, -1).contiguous())
-    polar_k = torch.polar(torch.nn.functional.softplus(k), phase + delta)
-    out |= {"pope_phase": delta[:, 0], "pope_logits": torch.einsum("htc,hsc->hts", polar_q.conj(), polar_k).real}
-
-    # LieRE on 3 x 4 patches, positions from 0 to 1, blocks of 8, with its subtraction of 1/2
-    raw = torch.rand(2, heads, dim // 8, 8, 8) * 2 * math.pi
-    upper = raw.triu(1) - 0.5
-    generator = upper - upper.mT
-    place = torch.cartesian_prod(torch.linspace(0, 1, 3), torch.linspace(0, 1, 4))
-    turn = torch.matrix_exp(torch.einsum("ta,ahnij->thnij", place, generator))
-    blocks = q[:, :12].transpose(0, 1).reshape(12, heads, dim // 8, 8, 1)
-    return out | {"liere_raw": raw, "liere_q": (turn @ blocks).reshape(12, heads, dim)}
+def fope():
+    """The deviation of the noise that FoPE's matrices begin with."""
+    return {"fope_deviation": torch.nn.init.xavier_normal_(torch.empty(40, 50, 30), gain=0.3).std()}
 
 
 def attention():
@@ -223,6 +159,5 @@ def attention():
 if __name__ == "__main__":
     torch.manual_seed(0)
     arrays = axial() | normalised() | mixed() | multimodal() | attention()
-    arrays |= {"x": heads_last(TOKENS)} | {f"transcribed_{name}": value for name, value in transcribed().items()}
-    arrays = {name: value.detach().numpy() for name, value in arrays.items()}
-    np.savez_compressed(HERE / "rotary_grid.npz", versions=np.array(VERSIONS), **arrays)
+    arrays |= {"x": heads_last(TOKENS)} | fope()
+    save("rotary_grid", arrays)

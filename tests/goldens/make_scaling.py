@@ -1,31 +1,19 @@
-"""Golden vectors of the frequency scalings from transformers, which does not know this library:
-
-    python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.13.0 transformers==5.23.0 timm==1.0.31
-    /tmp/goldens/bin/python tests/goldens/make_scaling.py
+"""Golden vectors of the frequency scalings from transformers, which does not know this library.
 
 scaling.npz holds configurations as JSON; the frequencies and attention factors of each one for documents of several
 lengths; rotated queries and keys; and whole attention layers of Llama with their weights, inputs and outputs.
 The reference computes angles as float32 products, so positions are small here.
 """
 
-import importlib.metadata
 import json
-from pathlib import Path
 
 import numpy as np
 import torch
-
-# transformers looks for torchvision, whose compiled operators do not load beside a CPU build of torch without these names.
-_torchvision = torch.library.Library("torchvision", "DEF")
-for _name in ("nms", "qnms"):
-    _torchvision.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-
+from maker import save
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama import modeling_llama
 
-HERE = Path(__file__).parent
-VERSIONS = [f"{name} {importlib.metadata.version(name)}" for name in ("torch", "transformers", "timm")]
 LENGTHS = [1, 100, 1024, 1025, 3000, 100_000]  # of documents, around the trained one of 1024
 LAYER = 24  # tokens of an attention layer
 HEADS = 2
@@ -138,5 +126,4 @@ def layers() -> dict[str, np.ndarray]:
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    arrays = {"lengths": LENGTHS, **frequencies(16), **frequencies(36), **frequencies(128), **layers()}
-    np.savez_compressed(HERE / "scaling.npz", versions=VERSIONS, **arrays)
+    save("scaling", {"lengths": LENGTHS} | frequencies(16) | frequencies(36) | frequencies(128) | layers())

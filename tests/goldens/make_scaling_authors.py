@@ -7,7 +7,7 @@
     /tmp/goldens/bin/pip install einops
     /tmp/goldens/bin/python tests/goldens/make_scaling_authors.py /tmp/CoPE /tmp/resonance_rope /tmp/RIFLEx /tmp/DyPE
 
-in the environment that tests/goldens/make.py describes; the result is scaling_authors.npz: cos and sin of every angle, times
+in the environment that tests/goldens/maker.py describes; the result is scaling_authors.npz: cos and sin of every angle, times
 the attention factor, with the spec that is ours. Of files that import more than torch only the definitions named are run.
 """
 
@@ -16,15 +16,14 @@ import json
 import math
 import sys
 import typing
-from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
 import einops
 import numpy as np
 import torch
+from maker import save
 
-HERE = Path(__file__).parent
 COPE, RESONANCE, RIFLEX, DYPE = map(Path, sys.argv[1:])
 LENGTH = 16  # positions
 
@@ -103,5 +102,4 @@ if __name__ == "__main__":
     ):
         cases.append(json.dumps({"spec": spec, "base": base, "dim": dim}))
         arrays[f"case_{number}"] = turned
-    versions = [f"{name} {version(name)}" for name in ("torch", "einops")]
-    np.savez_compressed(HERE / "scaling_authors.npz", versions=versions, cases=cases, **arrays)
+    save("scaling_authors", arrays | {"cases": cases}, packages=["torch", "einops"])

@@ -1,12 +1,13 @@
 """Golden vectors of sinks in the softmax and of rotated values: whole attentions of gpt-oss and DeepSeek-V4 in transformers.
 
-Run as tests/goldens/make.py says, with this file's name; the result is sinks.npz. q, k and v are what the attentions' own
+Run as tests/goldens/maker.py says, with this file's name; the result is sinks.npz. q, k and v are what the attentions' own
 projections and norms make of noise, before any rotation; `out` is what their heads read, before the output projection.
 DeepSeek-V4 has one head of keys, which are also its values, and rotates the last channels of keys, values and outputs.
 """
 
 import torch
-from make_bias import causal_mask, noise, randomized, save
+from make_bias import causal_mask, randomized
+from maker import noise, save
 from transformers import DeepseekV4Config, GptOssConfig
 from transformers.models.deepseek_v4 import modeling_deepseek_v4 as deepseek
 from transformers.models.gpt_oss import modeling_gpt_oss as gpt_oss

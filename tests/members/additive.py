@@ -9,18 +9,21 @@ from members.member import Member, Oracle, both, grids, lines
 
 
 class SinusoidalOracle(Oracle):
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d)), d / A channels for each axis."""
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d)), d / A channels for each axis.
+
+    An odd width ends with a 0, as fairseq pads it.
+    """
 
     def code(self, p, prefix, width):
         code = []
         for coordinate in [] if p is None else p:
-            d = width // len(p)
+            d = 2 * (width // 2 // len(p))
             angle = [coordinate / self.e.base ** (2 * i / d) for i in range(d // 2)]
             if self.e.layout == "interleaved":
                 code += [f(a) for a in angle for f in (math.sin, math.cos)]
             else:
                 code += [math.sin(a) for a in angle] + [math.cos(a) for a in angle]
-        return np.array(code or [0.0] * width)
+        return np.pad(code, (0, width - len(code)))
 
 
 class ScaledSinusoidalOracle(Oracle):
@@ -32,7 +35,7 @@ class ScaledSinusoidalOracle(Oracle):
             half = width // len(p) // 2
             angle = [coordinate * self.e.base ** -(c / half) for c in range(half)]
             code += [math.sin(a) for a in angle] + [math.cos(a) for a in angle]
-        return float(self.params["scale"][0]) * np.array(code or [0.0] * width)
+        return float(self.params["scale"][0]) * np.pad(code, (0, width - len(code)))
 
 
 class SincosOracle(Oracle):

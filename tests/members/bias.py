@@ -12,16 +12,22 @@ OUT_OF_VIEW = -1e9
 
 class AlibiOracle(Oracle):
     def bias(self, head, num_heads, p_query, p_key):
+        num_heads = self.e.heads or num_heads
+        if head >= num_heads:
+            return 0.0
         if self.e.direction == "both":
-            return -published_slopes(num_heads)[head] * math.dist(p_query, p_key)
+            return -self.slope(head, num_heads) * math.dist(p_query, p_key)
         offset = p_key[0] - p_query[0]
         if self.e.direction == "offset":
-            return published_slopes(num_heads)[head] * (0.5 - abs(offset) if offset < 0 else -abs(offset))
+            return self.slope(head, num_heads) * (0.5 - abs(offset) if offset < 0 else -abs(offset))
         looks_left = math.ceil(num_heads / 2)
         if head < looks_left:
-            return published_slopes(looks_left)[head] * offset if offset <= 0 else OUT_OF_VIEW
-        slope = published_slopes(num_heads - looks_left)[head - looks_left]
-        return -slope * offset if offset >= 0 else OUT_OF_VIEW
+            return self.slope(head, looks_left) * offset if offset <= 0 else OUT_OF_VIEW
+        return -self.slope(head - looks_left, num_heads - looks_left) * offset if offset >= 0 else OUT_OF_VIEW
+
+    def slope(self, head, num_heads):
+        """keras-hub and MPT scale the exponents of Press et al.'s slopes, which end at 8."""
+        return published_slopes(num_heads)[head] ** (self.e.exponent / 8)
 
 
 class AlibiPiOracle(Oracle):
@@ -100,9 +106,15 @@ def t5_bucket(offset: int, e) -> int:
 
 MEMBERS = {
     "alibi": Member(
-        both("alibi()") + lines("alibi(direction='split')", "alibi(direction='offset')"),
+        both("alibi()")
+        + lines("alibi(direction='split')", "alibi(direction='offset')", "alibi(exponent=4, heads=1)")
+        + lines("alibi(direction='split', heads=2)"),
         AlibiOracle,
-        {"direction": st.sampled_from(["both", "offset", "split"])},
+        {
+            "direction": st.sampled_from(["both", "offset", "split"]),
+            "exponent": st.floats(0.5, 32),
+            "heads": st.none() | st.just(1),
+        },
     ),
     "alibi_pi": Member(
         lines("alibi_pi(original_length=6)", "alibi_pi(original_length=20)"),

@@ -15,14 +15,15 @@ class ShawOracle(Oracle):
         total = np.zeros(dim)
         if row.position[i] is None or row.position[j] is None or which not in self.params:
             return total
-        k = self.e.max_relative_position
         for table, query, key in zip(self.params[which], row.position[i], row.position[j], strict=True):
-            total += np.asarray(table, np.float64)[k + max(-k, min(k, int(key - query)))]
+            left = self.e.max_relative_position or (len(table) - 1) // 2
+            right = left if self.e.right is None else self.e.right
+            total += np.asarray(table, np.float64)[left + max(-left, min(right, int(key - query)))]
         return total
 
     def logit(self, row, head, i, j):
         q = row.q[i, head]
-        return q @ self.vectors(row, "key", i, j, len(q)) / math.sqrt(len(q))
+        return q @ self.vectors(row, "key", i, j, len(q)) / (math.sqrt(len(q)) if self.e.scaled else 1)
 
     def value(self, row, head, i, j, dim):
         return self.vectors(row, "value", i, j, dim)
@@ -233,9 +234,18 @@ MEMBERS = {
         decoder="inkling(rank=3, extent=4, n_floor=3, clip=2, stddev=0.5)",
     ),
     "shaw": Member(
-        both("shaw(max_relative_position=4)") + lines("shaw()", "shaw(max_relative_position=1, values=False)"),
+        both("shaw(max_relative_position=4)")
+        + lines("shaw()", "shaw(max_relative_position=1, values=False)")
+        + lines("shaw(max_relative_position=3, right=1)")
+        + both("shaw(max_relative_position=None, values=False, scaled=False)")
+        + grids("shaw(max_relative_position=None)"),
         ShawOracle,
-        {"max_relative_position": st.integers(1, 500), "values": st.booleans()},
+        {
+            "max_relative_position": st.integers(1, 500),
+            "values": st.booleans(),
+            "right": st.none() | st.integers(0, 500),
+            "scaled": st.booleans(),
+        },
         vit="shaw(max_relative_position=1)",
     ),
     "stick_breaking": Member(

@@ -17,8 +17,12 @@ class MaskOracle(Oracle):
 
 
 class WindowOracle(MaskOracle):
+    """flash-attention's sides: from `left` keys before the query to `right` keys after it."""
+
     def shows(self, q, k):
-        return all(abs(a - b) <= self.e.size - 1 for a, b in zip(q, k, strict=True))
+        left = self.e.size - 1
+        right = left if self.e.ahead is None else self.e.ahead
+        return all(a - left <= b <= a + right for a, b in zip(q, k, strict=True))
 
 
 class DilatedOracle(MaskOracle):
@@ -29,7 +33,8 @@ class DilatedOracle(MaskOracle):
 
 class ChunkedOracle(MaskOracle):
     def shows(self, q, k):
-        return all(a // self.e.size == b // self.e.size for a, b in zip(q, k, strict=True))
+        chunks = [(a // self.e.size, b // self.e.size) for a, b in zip(q, k, strict=True)]
+        return all(b in range(int(a) - self.e.before, int(a) + self.e.after + 1) for a, b in chunks)
 
 
 class LongformerOracle(MaskOracle):
@@ -71,9 +76,11 @@ def mixed(block: int, share: int, seed: int) -> int:
 # In a decoder, two layers must carry every one of 7 tokens to the last, by a test of it.
 MEMBERS = {
     "window": Member(
-        both("window(size=3)") + lines("rope() + window(size=2)"),
+        both("window(size=3)")
+        + lines("rope() + window(size=2)")
+        + both("window(size=4, ahead=1)", "window(2, ahead=3)"),
         WindowOracle,
-        {"size": sizes},
+        {"size": sizes, "ahead": st.none() | counts},
         vit="window(size=2)",
         decoder="rope() + window(size=4)",
     ),
@@ -85,9 +92,9 @@ MEMBERS = {
         decoder="rope() + dilated(size=4, dilation=1)",
     ),
     "chunked": Member(
-        both("chunked(size=3)"),
+        both("chunked(size=3)", "chunked(size=2, before=1)") + lines("chunked(size=2, before=1, after=2)"),
         ChunkedOracle,
-        {"size": sizes},
+        {"size": sizes, "before": counts, "after": counts},
         vit="chunked(size=2)",
         decoder="rope() + chunked(size=9)",
     ),

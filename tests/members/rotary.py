@@ -5,7 +5,7 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
-from members.member import Member, Oracle, grids, lines
+from members.member import Member, Oracle, both, grids, lines
 from members.scaling import scaled, scalings
 
 
@@ -50,7 +50,7 @@ class HopeOracle(RopeOracle):
 
 
 class ValueRotaryOracle(RopeOracle):
-    """o_i = R_i^T sum_j a_ij R_j v_j, where R_i^T R_j turns by the difference of positions."""
+    """o_i = R_i^T sum_j a_ij R_j v_j, where R_i^T R_j turns by the difference of positions; or without R_i^T."""
 
     def transform(self, row, head, i, j, q, k):
         return q, k
@@ -60,6 +60,7 @@ class ValueRotaryOracle(RopeOracle):
         r = int(self.e.fraction * len(v))
         theta, _ = scaled(self.e.scaling, self.e.base, r // len(axes), 1)
         query, key = (np.zeros(len(axes)) if p is None else p for p in (row.position[i], row.position[j]))
+        query = query if self.e.turned_back else 0 * query
         turn = np.exp([1j * c * t for c in key - query for t in theta])
         return np.concatenate([turned(v[:r], turn, self.e.layout), v[r:]])
 
@@ -117,9 +118,15 @@ MEMBERS = {
     "value_rotary": Member(
         lines("value_rotary()")
         + grids("value_rotary(base=100, layout='interleaved', fraction=0.5)")
-        + lines(f"value_rotary(base=100, scaling={_YARN})"),
+        + lines(f"value_rotary(base=100, scaling={_YARN})")
+        + both("value_rotary(base=100, turned_back=False)"),
         ValueRotaryOracle,
-        ARGUMENTS | {"fraction": st.floats(0, 1, exclude_min=True), "scaling": scalings().filter(_fixed)},
+        ARGUMENTS
+        | {
+            "fraction": st.floats(0, 1, exclude_min=True),
+            "scaling": scalings().filter(_fixed),
+            "turned_back": st.booleans(),
+        },
         vit="value_rotary(base=100)",
     ),
 }

@@ -112,6 +112,20 @@ class DinoV3Oracle(Oracle):
         return turned(vector, [2 * np.pi * x / period for x in coordinate for period in periods], "half")
 
 
+class PixelOracle(DinoV3Oracle):
+    """`RotaryEmbedding` of timm, coordinate by coordinate and band by band."""
+
+    def turn(self, vector, row, token):
+        p = row.position[token]
+        if p is None:
+            return vector
+        mates = [r for r, s in zip(row.position, row.segment, strict=True) if s == row.segment[token] and r is not None]
+        place = [-1.0 if n == 0 else 2 * x / n - 1 for x, n in zip(p, np.max(mates, axis=0), strict=True)]
+        last, half = len(vector) // 2 // len(p) - 1, self.e.max_frequency / 2
+        bands = [1 + (half - 1) * c / last if self.e.linear else half ** (c / last) for c in range(last + 1)]
+        return turned(vector, [math.pi * x * band for x in place for band in bands], self.e.layout)
+
+
 MEMBERS = {
     "axial_rope": Member(
         [
@@ -176,6 +190,15 @@ MEMBERS = {
             "zero_share": st.floats(0, 1),
             "layout": LAYOUT,
         },
+    ),
+    "pixel_rope": Member(
+        [
+            *grids("pixel_rope(max_frequency=10)", "pixel_rope(max_frequency=6, linear=True, layout='half')"),
+            *lines("pixel_rope(max_frequency=10, linear=True)"),
+        ],
+        PixelOracle,
+        {"max_frequency": st.floats(0.1, 1e4), "linear": st.booleans(), "layout": LAYOUT},
+        decoder="",
     ),
     "dinov3": Member(
         [

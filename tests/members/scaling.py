@@ -79,12 +79,14 @@ def _dynamic_yarn(e, base, d, n):
 
 
 def _yarn_thetas(e, s, base, d):
-    """The ramp over channels of the published code."""
+    """The ramp over channels of the published code; eq. 17 and 18 where no channel turns beta_slow times."""
 
     def channel(turns):
         return d * math.log(e.original_length / (turns * 2 * math.pi)) / (2 * math.log(base))
 
     low, high = channel(e.beta_fast), channel(e.beta_slow)
+    if high <= 0:
+        return [base ** (-2 * i / d) / s for i in range(d // 2)]
     if e.truncate:
         low, high = math.floor(low), math.ceil(high)
     low, high = min(max(low, 0), d - 1), min(max(high, 0), d - 1)
@@ -145,6 +147,8 @@ def _dype(e, base, d, n):
     def kept(i, fast, slow):
         if kappa == 0:
             return 1.0
+        if channel(slow) <= 0:
+            return 0.0
         low, high = (min(max(f(channel(turns)), 0), d // 2) for f, turns in ((math.floor, fast), (math.ceil, slow)))
         return 1 - min(1.0, max(0.0, (i - low) / (max(high - low, 0.001))))
 

@@ -13,8 +13,9 @@ from drawn import drawn
 import posjax as pj
 from posjax.attention import ContextParallel
 from posjax.hosting import Hosted
-from posjax.models import BlockConfig, Decoder, Transformer, ViT
+from posjax.models import BlockConfig, Decoder, Encoder, Transformer, ViT
 from posjax.models.block import GATED, MLPS, PLACEMENTS, Block
+from posjax.models.encoder_decoder import EncoderDecoder
 from posjax.models.layers import normalised
 
 BATCH, LENGTH, WIDTH, HEADS = 2, 5, 12, 4
@@ -415,6 +416,15 @@ def test_what_knows_no_soft_cap_refuses_it():
 def test_a_block_that_cannot_be_is_refused_with_the_mend(fields, message):
     with pytest.raises(ValueError, match=message):
         Decoder.from_config(fields, vocab_size=7).init(jax.random.key(0), jnp.zeros((1, 5), jnp.int32), SITE)
+
+
+def test_a_list_is_a_tuple_in_every_model(unchecked_shapes):
+    """jax.jit hashes what is static, as the model in `generate`."""
+    fields, specs = dict(width=8, num_heads=2, depth=2, attention_bias=["out"], qk_norm=[True, "unit"]), ["t5", "none"]
+    models = [kind.from_config(fields, vocab_size=7, encoding=specs) for kind in (Decoder, Encoder, EncoderDecoder)]
+    for model in (*models, ViT.from_config(fields, num_classes=3, encoding=specs, image_size=[8, 8])):
+        assert isinstance(hash(model), int)
+        assert model == model.clone(encoding=tuple(specs))
 
 
 def test_every_model_has_the_fields_of_a_block():

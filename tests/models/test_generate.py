@@ -128,6 +128,13 @@ def test_positions_too_near_for_a_window_are_told():
         generate(model, variables, tokens, site, steps=20)
 
 
+def test_an_overflow_within_the_table_is_told_as_one():
+    _, model, variables, tokens = decoder()
+    model, variables = model.with_fields(length=32768, dtype=jnp.float16), jax.tree.map(lambda x: 1e4 * x, variables)
+    with pytest.raises(FloatingPointError, match="from generated token 0 on: does float16 hold all activations"):
+        generate(model, variables, tokens, pj.sites(PROMPT), steps=2)
+
+
 def test_a_site_that_all_rows_share():
     run, model, variables, tokens = decoder()
     assert np.array_equal(generate(model, variables, tokens, pj.sites(PROMPT), steps=5), run(steps=5))

@@ -283,8 +283,9 @@ def test_images_need_not_be_square():
     variables = init(model)
     wide = run(model, variables)
     assert differ(run(model, variables, images().transpose(0, 2, 1, 3)), wide)
-    # The same six patches in another shape: only the sites know.
-    assert differ(run(model, variables, site=pj.grid(3, 2, prefix=1)), wide)
+    # The same six patches further apart: only the sites know.
+    site = model.sites(4, 6)
+    assert differ(run(model, variables, site=site._replace(position=3 * site.position)), wide)
 
 
 @pytest.mark.parametrize(
@@ -315,6 +316,14 @@ def test_sites_must_be_those_of_the_image():
     model = vit("rope")
     with pytest.raises(ValueError, match=r"4x6 images make 1 prefix tokens and 2x3 patches, but the site has 5 tokens"):
         model.init(jax.random.key(0), images(), pj.grid(2, 2, prefix=1))
+
+
+@pytest.mark.parametrize("sides", [(3, 2), (1, 6), (6, 1)])
+def test_a_grid_of_other_sides_is_refused(sides):
+    """As many patches, but not where the image has them: height and width exchanged, for one."""
+    message = r"4x6 images make 2x3 patches, but the site is a grid of {}x{}: take model.sites\(4, 6\)".format(*sides)
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(lambda: vit("rope").init(jax.random.key(0), images(), pj.grid(*sides, prefix=1)))
 
 
 def test_other_grids_are_carried_or_refused():

@@ -18,6 +18,7 @@ from posjax.describe.explain.turning import model_of
 from posjax.models import Decoder
 from posjax.pretrained.language import FAMILIES as ALL_FAMILIES
 from posjax.pretrained.language import obstacles
+from posjax.pretrained.language.families import find_family
 from posjax.pretrained.language.family import resolved
 from posjax.pretrained.parameters import paths_of
 from posjax.training.initial import Start
@@ -25,6 +26,8 @@ from posjax.training.initial import Start
 BOUND = 1e-4  # of the largest logit
 FAST = ["gemma2", "gptj", "llama", "llama4 normed"]  # those that most of the parts are in
 FAMILIES = {case.split()[0]: case for case in reversed(CASES)}.values()  # one setting of each; the others are thorough
+
+TIED = {CASES[case]["config"]["model_type"]: case for case in CASES if CASES[case]["config"].get("tie_word_embeddings")}
 
 
 def marks(case):
@@ -93,7 +96,6 @@ def test_what_a_configuration_says_is_computed_or_refused(config, message, tmp_p
 @pytest.mark.parametrize(
     ("case", "config", "message"),
     [
-        ("mpt", dict(attn_config={"alibi_bias_max": 16}), "attn_config.alibi_bias_max=16 is not computed here, only 8"),
         ("mpt", dict(attn_config={"qk_gn": True}), r"attn_config.qk_gn .* not known .* did you mean 'qk_ln'"),
         ("mpt", dict(expansion_ratio=2), "expansion_ratio=2 is not computed here, only 4"),
         ("gpt2", dict(scale_attn_by_inverse_layer_idx=True), "=True is not computed here, only False"),
@@ -171,12 +173,43 @@ def test_weights_of_another_model_beside_an_index_are_refused(loaded, tmp_path):
     assert_same(params, pretrained.load(tmp_path)[1])  # the index is of that file
 
 
-@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
+@pytest.mark.parametrize(
+    "wrapper", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module.", "base_model.model."]
+)
 def test_names_of_wrapped_models_are_read(wrapper, loaded, tmp_path):
     written("llama", tmp_path)
     tensors = {wrapper + name: tensor for name, tensor in weights_of("llama").items()}
     safetensors.numpy.save_file(tensors, tmp_path / "model.safetensors")
     assert_same(loaded("llama")[1], pretrained.load(tmp_path)[1])
+
+
+def test_adapters_of_peft_are_told_apart(tmp_path):
+    name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+    safetensors.numpy.save_file({name: np.zeros((2, 32), np.float32)}, written("llama", tmp_path) / "model.safetensors")
+    with pytest.raises(ValueError, match=r"holds PEFT's adapters .*q_proj.lora_A.*: save peft_model.merge_and_unload"):
+        pretrained.load(tmp_path)
+
+
+def test_a_weight_that_float16_does_not_hold_is_refused(tmp_path):
+    tensors = weights_of("llama")
+    tensors["model.layers.1.mlp.up_proj.weight"][0, 0] = -1e5
+    safetensors.numpy.save_file(tensors, written("llama", tmp_path) / "model.safetensors")
+    with pytest.raises(ValueError, match=r"block_1/mlp/up/kernel has 1e\+05, which float16 does not hold"):
+        pretrained.load(tmp_path, dtype="float16")
+
+
+@pytest.mark.parametrize("case", TIED.values())
+def test_a_tied_head_alone_is_the_token_embedding(case, tmp_path):
+    """Covers every family of decoders that ties them; the file's type is the head's."""
+    family = find_family(CASES[case]["config"])
+    model = family.made(CASES[case]["config"])
+    embedding = next(e.names[0] for e in family.entries(model) if "token_embedding/embedding" in e.paths)
+    tensors = {name: tensor.astype("bfloat16") for name, tensor in weights_of(case).items()}
+    table = tensors.pop(embedding)
+    safetensors.numpy.save_file(tensors | {family.tied: table}, written(case, tmp_path) / "model.safetensors")
+    model, params = pretrained.load(tmp_path)
+    assert model.block.dtype == "bfloat16"
+    np.testing.assert_array_equal(params["params"]["token_embedding"]["embedding"], table)
 
 
 def test_a_head_is_its_copy_bit_by_bit(tmp_path):

@@ -1,9 +1,13 @@
 """The parameters that a model expects are those that its `init` makes."""
 
+import json
+
 import jax
+import numpy as np
 import pytest
 
 from posjax.models import BlockConfig, Decoder, Encoder, EncoderDecoder, ViT
+from posjax.pretrained.fields import json_fields
 from posjax.pretrained.parameters import expected_params, paths_of
 
 SMALL = dict(width=8, num_heads=2)
@@ -28,3 +32,12 @@ def test_one_block_of_each_kind_stands_for_all(name):
     assert {path: (x.shape, x.dtype) for path, x in paths_of(made).items()} == {
         path: (x.shape, x.dtype) for path, x in expected.items()
     }
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fields_of_numpy_are_written_as_numbers(name, unchecked_shapes):
+    model = MODELS[name]
+    numbers = {key: value for key, value in model.fields.items() if type(value) in (bool, int, float)}
+    made = model.with_fields(**{key: np.array(value)[()] for key, value in numbers.items()})
+    assert made == model
+    assert json.dumps(json_fields(made)) == json.dumps(json_fields(model))

@@ -105,6 +105,14 @@ def test_a_file_of_timms_is_saved_as_it_was(case, tmp_path):
     assert all(np.array_equal(again[name], was[name]) for name in was)
 
 
+def test_a_weight_that_float16_does_not_hold_is_refused(tmp_path):
+    model = ViT.from_config(SMALL)
+    params = of(model)
+    params["params"]["head"]["kernel"][0, 0] = 1e5
+    pretrained.save(tmp_path / "vit.safetensors", model, params)
+    refused(tmp_path / "vit.safetensors", r"head/kernel has 1e\+05, which float16 does not hold", param_dtype="float16")
+
+
 def test_params_of_another_model_are_not_saved(tmp_path):
     model = ViT.from_config(SMALL)
     with pytest.raises(ValueError, match=r"head/bias is \(3,\) in the parameters and \(4,\) in the model"):
@@ -292,6 +300,27 @@ def test_what_the_caller_says_is_checked(tmp_path):
     refused(written("timm vit", "safetensors", folder), "width of 32 .* give num_heads=")
     refused(written("timm rope", "safetensors", folder), "give encoding=.*axial_rope", num_heads=2)
     refused(written("timm rope_ape", "safetensors", folder), r"give encoding=.*learned \+ axial_rope", num_heads=2)
+
+
+@pytest.mark.parametrize("case", ["timm rope", "timm rope_ape"])
+def test_every_encoding_that_a_message_recommends_is_taken(case, tmp_path):
+    folder = written(case, "safetensors", tmp_path)
+    with pytest.raises(ValueError, match="give encoding=") as told:
+        pretrained.info(folder, num_heads=2)
+    specs = re.findall(r'"([^"]+)"', str(told.value))
+    assert len(specs) >= 2
+    for spec in specs:
+        model = pretrained.info(folder, num_heads=2, encoding=spec).model
+        assert model.encoding == spec
+        jax.eval_shape(lambda model=model: model.init(jax.random.key(0), *model.example(3)))
+
+
+@pytest.mark.parametrize("name", ["rope.freqs", "blocks.0.mlp.norm.weight"])
+def test_models_of_timms_eva_that_are_not_computed_are_refused_by_their_tensors(name, tmp_path):
+    tensors = weights_of("timm rope_ape") | {name: np.zeros(2, np.float32)}
+    refused(
+        configured(tmp_path, "timm rope_ape", {}, tensors), f"not computed here: the file holds {name}", num_heads=2
+    )
 
 
 def configured(folder, case, config, tensors=None):

@@ -8,12 +8,15 @@ from ml_collections import ConfigDict
 from small import small_decoder, small_vit
 
 from experiments.cli import load
+from experiments.studies.engine import plan
 from experiments.studies.plan import rows_of
+from experiments.studies.weights import row_hash
 from posjax import pretrained
 from posjax.models import ViT, resize_params
 from posjax.models.kinds import make_model
+from posjax.pretrained.parameters import is_encoding, paths_of
 from posjax.training.checkpoints import CheckpointError
-from posjax.training.initial import Start, as_started, fields_of, initial_params, of_own
+from posjax.training.initial import Start, as_started, fields_of, initial_params, of_own, options_of
 from posjax.training.loop import train
 from posjax.training.runs import load_run
 from posjax.training.tasks import make_task
@@ -134,11 +137,25 @@ def test_one_seed_serves_all(run, tmp_path):
     assert isinstance(make_task(config).model, ViT)
 
 
-def test_an_ablation_does_not_pass_over_it():
-    """It would train every row from there, or none: it says that it does not."""
-    study = {"encodings": {"none": "none"}, "init_from": "runs/vit", "model": {"encoding": "none"}}
-    with pytest.raises(ValueError, match="'digits' sets init_from"):
-        rows_of("digits", ConfigDict(study))
+def test_a_study_starts_its_rows_from_it(run):
+    """Each is the model of the start under an encoding of its own, and another start is another row."""
+    workdir, data_dir = run
+    table = load("configs/finetune.py:vit")
+    table.init_from, table.data.data_dir, table.init_encoding = str(workdir), str(data_dir), "keep_or_new"
+    planned = {row.label: row for row in plan(table, encodings=["axial_rope", "{own} + axial_rope", "{own}"]).rows}
+    specs = {label: row.training.model.encoding for label, row in planned.items()}
+    assert specs == {"axial_rope": "axial_rope", "{own} + axial_rope": "learned() + axial_rope", "{own}": "learned()"}
+    own, (before, _) = planned["{own}"], (load_run(workdir).of(index) for index in range(2))
+    assert own.training.model.width == 8
+    for label, kept in (("{own}", True), ("{own} + axial_rope", True), ("axial_rope", False)):
+        row = planned[label]
+        found = initial_params(row.start, make_task(row.training), (3, 5), **options_of(row.training))
+        rows = [leaf for name, leaf in paths_of(found).items() if is_encoding(name)]
+        assert [leaf.shape for leaf in rows] == [(2, *before["trunk"]["encoding"].rows.shape)] * kept
+        np.testing.assert_array_equal(seed_of(found, 0)["cls"], before["cls"])
+    assert row_hash(own.training) == row_hash(rows_of(own.study, plan(table).tables[own.study])[0].training)
+    changed = ConfigDict(own.training.to_dict() | {"init_digest": "0"})
+    assert row_hash(own.training) != row_hash(changed)
 
 
 @pytest.mark.parametrize(
@@ -169,6 +186,33 @@ def test_what_an_encoding_learned_is_dropped_where_that_is_asked_for(run):
     assert np.isfinite(logits(task, seed_of(found, 0), image)).all()
     with pytest.raises(ValueError, match="no init_encoding is named 'ne'; did you mean 'new'"):
         initial_params(workdir, task, (3,), encoding="ne")
+
+
+@pytest.mark.parametrize(
+    ("spec", "parts"),
+    [
+        ("learned", {}),
+        ("none", {"pooling": "mean"}),
+        ("axial_rope(base=100)", {"pooling": "map"}),
+        ("learned + axial_rope", {"num_registers": 1, "distillation_token": True}),
+        ("swin, none", {"norm_after_pooling": True, "pooling": "mean"}),
+        ("peg", {"pre_logits": 4}),
+    ],
+)
+def test_a_file_without_a_head_takes_any_encoding(data_dir, tmp_path, spec, parts):
+    """Both the head and the encoding are made, and all else is the file's."""
+    model = ViT.from_config(parts, num_classes=0, image_size=(8, 8), width=8, num_heads=2, depth=2)
+    params = model.init(jax.random.key(0), *model.example(1))
+    pretrained.save(tmp_path / "vit.safetensors", model, params, mean=(0.5,), std=(0.5,))
+    config = finetune_of(tmp_path / "vit.safetensors", data_dir=str(data_dir))
+    config.model.encoding = spec
+    start = Start(config.init_from)
+    task = make_task(as_started(config, start))
+    found = paths_of(seed_of(initial_params(start, task, (0,), encoding="new"), 0))
+    assert found.keys() == paths_of(jax.eval_shape(lambda: task.init(jax.random.key(0)))).keys()
+    for name, leaf in paths_of(params).items():
+        assert is_encoding(name) or np.array_equal(found[name], leaf), name
+    assert not np.any(found["head/kernel"])
 
 
 @pytest.mark.slow

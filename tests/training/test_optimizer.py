@@ -6,6 +6,8 @@ import numpy as np
 import optax
 import pytest
 
+from posjax.models import BlockConfig, Decoder, Encoder, EncoderDecoder, Latent, ViT
+from posjax.pretrained.parameters import expected_params
 from posjax.training.optimizer import SCHEDULES, decays, make_optimizer, make_schedule
 
 PARAMS = {
@@ -42,6 +44,28 @@ def test_decay_goes_by_name_and_rank(decay_encoding, expected):
     assert paths(jax.tree_util.tree_map_with_path(chosen, PARAMS)) == expected
     abstract = jax.eval_shape(lambda: PARAMS)
     assert paths(jax.tree_util.tree_map_with_path(chosen, abstract)) == expected
+
+
+SMALL = dict(width=8, num_heads=2, layer_scale=0.1, mlp_bias=True)
+LATENT = Latent(kv_lora_rank=4, qk_nope_head_dim=2, qk_rope_head_dim=2, v_head_dim=2, q_lora_rank=4)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Decoder(5, block=BlockConfig(num_experts=3, mlp="swiglu", **SMALL), depth=1),
+        Decoder(5, block=BlockConfig(latent=LATENT, qk_norm=False, **SMALL), depth=1, tied_embedding=False),
+        Encoder(5, block=BlockConfig(qk_norm="all_heads", **SMALL), depth=1),
+        EncoderDecoder(5, block=BlockConfig(**SMALL), depth=1),
+        ViT(3, block=BlockConfig(**SMALL), depth=1, patch_size=4, image_size=(8, 8), pooling="map", num_registers=2),
+    ],
+    ids=["experts", "latent", "encoder", "two stacks", "vit"],
+)
+def test_matrices_and_embeddings_decay_in_every_model_and_nothing_else(model):
+    params = expected_params(model, *[3] * isinstance(model, ViT))["params"]
+    found = paths(jax.tree_util.tree_map_with_path(decays, params))
+    everything = {jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(params)}
+    assert found == {path for path in everything if path.endswith(("kernel']", "['embedding']"))}
 
 
 @pytest.mark.parametrize("decay_encoding", [False, True])
@@ -95,6 +119,15 @@ def test_clipping_is_by_the_norm_of_each_seed():
     np.testing.assert_allclose(found["b"][:, 0], [0.1 * 0.8, 0.1 * 0.4], rtol=1e-5)
 
 
+def test_a_norm_of_0_does_not_clip():
+    """The command line cannot say None of a number."""
+    gradient = {"w": jnp.full(2, 3.0)}
+    for clip_norm in (0, 0.0, None):
+        optimizer, _ = make_optimizer(learning_rate=1.0, total_steps=10, clip_norm=clip_norm)
+        _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
+        np.testing.assert_allclose(optax.tree.get(state, "mu")["w"], 0.3, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -125,7 +158,7 @@ def test_schedules_at_known_steps(name, expected):
         ({"learning_rate": -0.1}, "learning_rate=-0.1 must not be negative"),
         ({"learning_rate": float("nan")}, "learning_rate=nan must not be negative"),
         ({"weight_decay": -0.1}, "weight_decay=-0.1 must not be negative"),
-        ({"clip_norm": 0.0}, "clip_norm=0.0 must be positive; None does not clip"),
+        ({"clip_norm": -1.0}, "clip_norm=-1.0 must not be negative"),
         ({"b1": 1.0}, r"b1=1.0 must be in \[0, 1\)"),
         ({"b2": -0.1}, r"b2=-0.1 must be in \[0, 1\)"),
     ],

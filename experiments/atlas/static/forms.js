@@ -54,7 +54,7 @@ const forms = (() => {
     let [low, high] = [fast, slow].map((turns) => (count * Math.log(trained / (TURN * turns))) / Math.log(base));
     if (truncate) [low, high] = [Math.floor(low), Math.ceil(high)];
     [low, high] = [low, high].map((x) => clip(x, 0, 2 * count - 1));
-    return range(count).map((c) => mixed(clip((c - low) / Math.max(high - low, 0.001), 0, 1), factor));
+    return range(count).map((c) => mixed(1 - clip((high - c) / Math.max(high - low, 0.001), 0, 1), factor));
   }
 
   /** @param {number} count @param {number} factor */
@@ -194,9 +194,12 @@ const forms = (() => {
   /** @type {Record<string, (q: number, k: number, of: any) => boolean>} */
   const MASKS = {
     none: () => true,
-    window: (q, k, {size}) => Math.abs(q - k) < size,
+    window: (q, k, {size, ahead = size - 1}) => q - k < size && k - q <= ahead,
     dilated: (q, k, {size, dilation}) => Math.abs(q - k) <= (size - 1) * dilation && (q - k) % dilation === 0,
-    chunked: (q, k, {size}) => Math.floor(q / size) === Math.floor(k / size),
+    chunked: (q, k, {size, before = 0, after = 0}) => {
+      const chunks = Math.floor(k / size) - Math.floor(q / size);
+      return -before <= chunks && chunks <= after;
+    },
     longformer: (q, k, {window, global}) => Math.abs(q - k) <= window / 2 || k < global || q < global,
     sinks: (q, k, {sinks, window}) => Math.abs(q - k) < window || k < sinks,
     streaming: (q, k, {sinks, window}) => Math.abs(q - k) < window || k < sinks,

@@ -70,7 +70,7 @@ class WorkedPart:
         hooks = overridden(type(self.part.encoding))
         if isinstance(self.part.encoding, PositionMap) and "place" not in hooks:
             return [*subtitle("how far tokens seem to be apart"), *self.views()]
-        written = {hook: heading for hook, heading in _HEADINGS.items() if hook in hooks}
+        written = {hook: heading for hook, heading in _HEADINGS.items() if hook in self.part.encoding.hooks}
         return [line for hook, heading in written.items() for line in (*subtitle(heading), *getattr(self, hook)())]
 
     @functools.cached_property

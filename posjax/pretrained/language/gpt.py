@@ -247,7 +247,6 @@ def _entries_of_mpt(model: Decoder) -> list[Entry]:
 # Values that keys of an attn_config must have if they are there.
 _MPT_ATTENTION: dict[str, tuple[Any, ...]] = {
     "alibi": (True,),
-    "alibi_bias_max": (8,),
     "attn_type": ("multihead_attention",),
     "prefix_lm": (False,),
     "qk_ln": (False,),
@@ -255,7 +254,7 @@ _MPT_ATTENTION: dict[str, tuple[Any, ...]] = {
     "rope": (False,),
     "sliding_window_size": (-1,),
 }
-_MPT_READ = {"clip_qkv", "softmax_scale"}
+_MPT_READ = {"alibi_bias_max", "clip_qkv", "softmax_scale"}
 _MPT_SILENT = {"attn_impl", "attn_pdrop", "attn_uses_sequence_id"} | WITHOUT_EFFECT
 
 
@@ -268,6 +267,12 @@ def _mpt_attention(config: Config) -> dict[str, Any]:
         if name in _MPT_ATTENTION and value not in _MPT_ATTENTION[name]:
             raise ValueError(f"attn_config.{name}={value!r} is not computed here, only {_MPT_ATTENTION[name][0]!r}")
     return dict(qkv_clip=attention.get("clip_qkv") or None, logit_scale=attention.get("softmax_scale"))
+
+
+def _written_mpt(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
+    exponent = getattr(_one(layers, "mpt"), "exponent", 8)
+    block = model.block
+    return {"attn_config": {"alibi_bias_max": exponent, "clip_qkv": block.qkv_clip, "softmax_scale": block.scale}}
 
 
 _MPT = Family(
@@ -284,11 +289,9 @@ _MPT = Family(
     },
     constants={**_CONSTANTS, **dict(norm_bias=False, attention_bias=(), mlp="gelu_exact", mlp_bias=False)},
     lines=_entries_of_mpt,
-    written_encoding=_without_keys("mpt"),
+    written_encoding=_written_mpt,
+    encoding_keys=frozenset({"attn_config"}),
     derived=_mpt_attention,
-    written_derived=lambda model: {
-        "attn_config": {"clip_qkv": model.block.qkv_clip, "softmax_scale": model.block.scale}
-    },
     derived_keys=frozenset({"attn_config"}),
     plain={"expansion_ratio": (4,), "logit_scale": (None,), "no_bias": (True,), "embedding_fraction": (1.0,)},
     silent=_SILENT | {"emb_pdrop", "learned_pos_emb", "norm_type", "verbose", "init_config", "tokenizer_name"},

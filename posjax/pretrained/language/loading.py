@@ -16,7 +16,7 @@ from posjax.pretrained.files import WeightsFile, read_json
 from posjax.pretrained.language.families import find_family
 from posjax.pretrained.language.family import COMPUTED, TRAINING, Family
 from posjax.pretrained.language.gguf import open_gguf
-from posjax.pretrained.parameters import expected_params, paths_of, tree_of
+from posjax.pretrained.parameters import expected_params, paths_of, refuse_overflow, tree_of
 from posjax.spec import nearest
 
 Shardings = jax.sharding.Sharding | Callable[[str, tuple[int, ...]], jax.sharding.Sharding]
@@ -70,9 +70,9 @@ def load(
         raise ValueError(f"{where}: {error}") from None
     tensors = weights.renamed(_names(family, weights))
     model = family.of_file(model, tensors.keys())
+    tensors = _without_copies(family, model, tensors)
     dtype = jnp.dtype(_dtype(family, model, tensors) if dtype is None else dtype)
     model = model.with_fields(dtype=dtype, param_dtype=dtype, **overrides)
-    tensors = _without_copies(family, model, tensors)
     _refuse_headless(family, model, tensors)
     return model, _parameters(family, model, tensors, sharding)
 
@@ -112,12 +112,13 @@ def _dtype(family: Family, model: Any, tensors: WeightsFile) -> Any:
 
 
 def _without_copies(family: Family, model: Any, tensors: WeightsFile) -> WeightsFile:
-    """Leaves out redundant tensors: a tied head, and the family's `copies`.
+    """Leaves out redundant tensors: a tied head, and the family's `copies`. A tied head alone is the token embedding.
 
     Raises:
       ValueError: a copy differs from its original.
     """
     copies = dict(family.copies) | ({family.tied: _embedding(family, model)} if model.tied_embedding else {})
+    alone = {of: copy for copy, of in copies.items() if copy == family.tied in tensors and of not in tensors}
     copies = {copy: of for copy, of in copies.items() if copy in tensors and of in tensors}
     for copy, of in copies.items():
         if not _equal(tensors[copy], tensors[of]):
@@ -127,7 +128,7 @@ def _without_copies(family: Family, model: Any, tensors: WeightsFile) -> Weights
                 f"config.json says that the head is the token embedding (tie_word_embeddings), but {copy} and {of} differ: "
                 "set tie_word_embeddings to false if the head is one of its own"
             )
-    return tensors.renamed({name: name for name in tensors if name not in copies})
+    return tensors.renamed({name: name for name in tensors if name not in {*copies, *alone.values()}} | alone)
 
 
 def _equal(one: np.ndarray, other: np.ndarray) -> bool:
@@ -152,6 +153,8 @@ def _parameters(family: Family, model: Any, tensors: WeightsFile, sharding: Shar
     leaves = paths_of(expected)
 
     def put(path: str, array: np.ndarray) -> jax.Array:
+        if leaves[path].dtype == jnp.float16:
+            refuse_overflow(path, array, jnp.float16)
         # Copy: a parameter must not keep the file open. The device converts the type.
         if sharding is None:
             made = jax.device_put(maps.contiguous([array]))

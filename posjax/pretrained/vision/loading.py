@@ -13,7 +13,7 @@ from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
 from posjax.pretrained.fields import SIDE, check_fields
 from posjax.pretrained.files import WeightsFile
-from posjax.pretrained.parameters import expected_params, paths_of, tree_of
+from posjax.pretrained.parameters import expected_params, paths_of, refuse_overflow, tree_of
 from posjax.pretrained.vision.google import GOOGLE
 from posjax.pretrained.vision.hf import HF
 from posjax.pretrained.vision.origin import PREFIX, Hints, Origin, Shapes, prefix_entries, prefix_fields
@@ -287,5 +287,7 @@ def _changed(model: ViT, params, expected, num_classes: int | None, overrides: M
     for path, leaf in paths_of(expected).items():
         if path not in kept or kept[path].shape != leaf.shape:
             raise ValueError(f"the file has no parameters for {path}, which {', '.join(overrides)} asks for")
+        if leaf.dtype == np.float16:
+            refuse_overflow(path, kept[path], leaf.dtype)
         kept[path] = np.array(kept[path], dtype=leaf.dtype, order="C")  # no view of the file
     return changed, tree_of(expected, kept)

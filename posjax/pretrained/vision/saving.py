@@ -11,6 +11,7 @@ import numpy as np
 from posjax.checks import GROUP, NUMBER, Kind, check, maybe, several
 from posjax.encodings.rotary_grid import DinoV3
 from posjax.encodings.tables import Learned
+from posjax.jsonl import parse_json
 from posjax.models.block import BlockConfig
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
@@ -79,13 +80,10 @@ def read_header(text: str, shapes: Mapping[str, tuple[int, ...]]) -> tuple[ViT, 
       ValueError: the header describes no model, or one that is larger than its tensors.
     """
     where = f"the header's {METADATA!r}"
-    try:
-        spec = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where} is not JSON: {error}") from None
+    spec = parse_json(text, where)
     kinds = {"names": Kind(f"{OWN!r} or {_TIMM!r}", lambda value: value in (OWN, _TIMM)), "model": GROUP}
     kinds |= dict.fromkeys(("mean", "std"), maybe(several(NUMBER, 1, 4)))
-    if not GROUP.holds(spec) or not {"names", "model"} <= spec.keys():
+    if not {"names", "model"} <= spec.keys():
         raise ValueError(f"{where} lacks names or model: save the file again")
     check(where, spec, kinds)
     known = ViT(num_classes=0).fields.keys() - {"context"}  # state of the moment, not part of the model

@@ -38,13 +38,19 @@ _NAMED_ACTIVATIONS = (  # of timm's models, by a pattern of the model's name
     (r"quickgelu", "quick_gelu"),
     (r"base_patch32_siglip|large_patch16_siglip(_gap)?_512|(so400m|giantopt)_patch16_siglip", "gelu_tanh"),
 )
-_EVA = "axial_rope(base=10000, layout='interleaved')"
+_EVA = "(fit_grid(height=16, width=16) >> axial_rope(base=10000, layout='interleaved'))"
 _ROPE = "axial_rope(indexing='xy', layout='interleaved')"
+_UNREAD = {  # tensors of timm's Eva models that are not computed here
+    "rope.freqs": "learns rotary frequencies in each layer (vit_*_rope_mixed_*)",
+    "blocks.0.mlp.norm.weight": "norms inside its MLPs (eva02_base_*, eva02_large_*)",
+}
 _POOLINGS = {"token": "cls", "avg": "mean", "map": "map"}
 _STEM = "patch_embed.backbone."
 
 
 def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str, Any]:
+    if name := next((name for name in _UNREAD if name in shapes), None):
+        raise ValueError(f"a model of timm's that {_UNREAD[name]} is not computed here: the file holds {name}")
     kernel, gated = shapes["patch_embed.proj.weight"], "blocks.0.mlp.fc1_g.weight" in shapes
     up = shapes["blocks.0.mlp.fc1_g.weight" if gated else "blocks.0.mlp.fc1.weight"][0]
     tokens = {token: shapes[name][1] for token, name in _PREFIX.items() if name in shapes}
@@ -132,7 +138,8 @@ def _with_table(hints: Hints, is_rotary: bool) -> Any:
         raise ValueError(
             "the file has a position table, and may have a rotary encoding, which leaves no trace in it: give "
             "encoding=..., for "
-            f'timm\'s vit_*_rope_ape_* "learned + {_ROPE}", for eva02_* "learned + {_EVA}", or "learned" for the table alone'
+            f'timm\'s vit_*_rope_ape_* "learned + {_ROPE}", for eva02_tiny_* and eva02_small_* "learned + {_EVA}", or '
+            '"learned" for the table alone'
         )
     return "learned"
 

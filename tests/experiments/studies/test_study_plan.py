@@ -223,13 +223,16 @@ def test_readings_of_pretrained_models_change_the_layers_without_a_window(label,
         ({"variants": {"none": {"none": "rope"}}}, "two rows of 'a' are labelled 'none'"),
         ({"finetune": {"none": {"none": {"size": 8, "steps": 1}}}}, "two rows of 'a' are labelled 'none'"),
         ({"measures": {"score": {}}}, "no measure is named 'score', in 'a'; did you mean 'scores'"),
-        ({"init_from": "x"}, "sets init_from: a study starts at random"),
+        (
+            {"rows": {"a": {"init_from": "x"}}, "init_from": None},
+            "sets init_from: the rows of a table start from the same",
+        ),
     ],
 )
 def test_the_config_of_a_study_is_checked(change, message):
     table = single(encodings={"none": "none"}).to_dict()
     whole = {"name": "toy", "seeds": (0, 1), "studies": {"a": table}}
-    of_table = {name: value for name, value in change.items() if name in TABLE or name == "init_from"}
+    of_table = {name: value for name, value in change.items() if name in {*TABLE, "init_from"}}
     if "seeds" not in change:
         table.update(of_table)
     with pytest.raises(ValueError, match=message):
@@ -240,6 +243,13 @@ def test_the_config_of_a_study_is_checked(change, message):
 def test_seeds_of_the_command_line_are_whole_numbers():
     with pytest.raises(ValueError, match="seeds are whole numbers"):
         plan(single(), seeds="0,x")
+
+
+def test_a_pattern_over_layers_is_said_to_be_one_row(warnings):
+    assert len(rows(single(), encodings=["none,learned,rope", "rope"])) == 2
+    assert warnings == [
+        "none,learned,rope is one row, a pattern over layers; for a row each: --encodings none learned rope"
+    ]
 
 
 def test_an_encoding_is_not_compared_with_itself():

@@ -73,8 +73,8 @@ SCALINGS = {
 def test_scalings(forms, kind):
     """Multipliers and attention factors, below and beyond the trained length."""
     calls, expected, factors = [], [], []
-    for _ in range(6):
-        base, count, s, n = float(RNG.integers(100, 10**6)), 8, float(RNG.uniform(1, 32)), int(RNG.integers(64, 9000))
+    for n in (2, *map(int, RNG.integers(64, 9000, 5))):  # in 2 tokens no channel turns
+        base, count, s = float(RNG.integers(100, 10**6)), 8, float(RNG.uniform(1, 32))
         slow = float(RNG.uniform(0.5, 4))
         fast, length = slow + float(RNG.uniform(0.5, 40)), int(n * RNG.choice([0.5, 2, 7]))
         short, long = (tuple(map(float, RNG.uniform(1, 9, count))) for _ in range(2))
@@ -167,6 +167,8 @@ def test_t5_buckets(forms, told):
 
 MASKS = {
     "window(size=5)": ("window", dict(size=5)),
+    "window(size=5, ahead=2)": ("window", dict(size=5, ahead=2)),
+    "chunked(size=3, before=1)": ("chunked", dict(size=3, before=1)),
     "dilated(size=4, dilation=3)": ("dilated", dict(size=4, dilation=3)),
     "chunked(size=6)": ("chunked", dict(size=6)),
     "longformer(window=6, num_global=2)": ("longformer", {"window": 6, "global": 2}),
