@@ -146,8 +146,8 @@ global keys are not remembered | posjax/mask.py | attention/test_ring_buffer.py 
 + return Memory(1) if first < math.inf else Memory()
 
 splash window looks back only | posjax/attention/library.py | attention/test_scales.py -k splash
-- library.LocalMask(shape, (size - 1, 0 if causal else size - 1), 0)
-+ library.LocalMask(shape, (size - 1, 0), 0)
+- library.LocalMask(shape, (window[0], 0 if causal else window[1]), 0)
++ library.LocalMask(shape, (window[0], 0), 0)
 
 a forgotten sink is not missed | posjax/attention/cache.py | attention/test_scales.py -k missed
 - among_first = (position < memory.first) | (low < memory.first) if memory.first else False
