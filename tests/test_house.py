@@ -76,7 +76,7 @@ MAY_IMPORT = {
     "data": {"encoding", "files", "jsonl", "extras", "gguf"},
     "training": {
         *(*_CONTRACT, "attention", "models", "pretrained", "data"),
-        *("files", "jsonl", "extras", "environment", "gguf", "hub"),
+        *("files", "jsonl", "extras", "environment", "checks", "gguf", "hub"),
     },
     "describe": {
         *_CONTRACT,

@@ -48,6 +48,7 @@ __all__ = ["CheckpointError", "Checkpoints"]
 
 PyTree = Any
 _RECORD, _SEAL = "record.json", "seal.json"
+_MANIFEST = "tree/manifest.ocdbt"  # without it a tree cannot be read, and orbax only warns where it writes none
 _SCALARS = (bool, int, float)
 _NUMPY = (np.ndarray, np.generic)
 _BESIDE = 2**16  # bytes of a step beside its arrays: orbax's metadata, the record, the seal
@@ -416,7 +417,7 @@ def _literal(directory: pathlib.Path) -> Iterator[pathlib.Path]:
         yield directory
         return
     directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="posjax-") as folder:
+    with tempfile.TemporaryDirectory(prefix="posjax-", dir="/tmp") as folder:  # TMPDIR may hold such a character too
         link = pathlib.Path(folder) / "link"
         link.symlink_to(directory, target_is_directory=True)
         yield link
@@ -464,7 +465,8 @@ class RecordHandler(ocp.CheckpointHandler):
     def finalize(self, directory):
         directory = pathlib.Path(directory)
         step = directory.parent
-        seal = {str(path.relative_to(step)): sha256_of(path) for path in (step / "tree").rglob("*") if path.is_file()}
+        files = [step / _MANIFEST, *(path for path in (step / "tree").rglob("*") if path.is_file())]
+        seal = {str(path.relative_to(step)): sha256_of(path) for path in files}
         seal[f"record/{_RECORD}"] = sha256_of(directory / _RECORD)
         (directory / _SEAL).write_text(json.dumps(seal, indent=1))
 
@@ -504,7 +506,7 @@ def _unseal(directory: pathlib.Path) -> tuple[dict[str, str], dict[str, Any]]:
         seal = parse_json(path.read_bytes(), _SEAL)
     except (OSError, ValueError) as error:
         raise _DamagedError(f"record/{_SEAL} cannot be read ({error})") from error
-    if record not in seal:
-        raise _DamagedError(f"record/{_SEAL} does not list {record}")
+    if missing := {record, _MANIFEST} - seal.keys():
+        raise _DamagedError(f"record/{_SEAL} does not list {min(missing)}")
     _check_file(directory, record, seal[record])
     return seal, parse_json((directory / record).read_bytes(), record)

@@ -6,6 +6,7 @@ seeds         of the ensemble
 data_digest   of the data
 initial       digest of the parameters that the run starts from, if they are not random
 config        the whole config
+files         of the user's code that defines the encoding, if there are any
 environment   versions, commit and device
 small         of a small run: the step, the digest and the times of its parameters
 seal          hash of all the above
@@ -25,6 +26,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
+from posjax.checks import COUNT, GROUP, TEXT, check, maybe, several
 from posjax.data.containers import digest_of
 from posjax.environment import describe
 from posjax.files import replace_file
@@ -36,6 +38,13 @@ from posjax.training.tasks import Task
 RUN = "run.json"
 # Beginnings of fields that do not change the result: logging, paths, devices, and the start, whose parameters have a digest.
 _NO_EFFECT = ("checkpoint_every", "data.data_dir", "eval_every", "init_", "keep_last", "log_every", "logger", "mesh.")
+_KINDS = {
+    **dict.fromkeys(("hash", "data_digest"), TEXT),
+    **dict.fromkeys(("fields", "config", "environment"), GROUP),
+    "seeds": several(COUNT, 1),
+    "small": maybe(GROUP),
+    "files": maybe(several(TEXT)),
+}
 
 
 def flat_fields(config: dict[str, Any]) -> dict[str, Any]:
@@ -50,8 +59,13 @@ def counting_fields(config: ConfigDict) -> dict[str, Any]:
     """
     fields = flat_fields(config.to_dict())
     counting = {name: value for name, value in fields.items() if not name.startswith(_NO_EFFECT)}
-    files = _files_of(parse_layers(fields.get("model.encoding") or "none"))
+    files = user_files(config)
     return counting | ({"code": "-".join(sorted(map(digest_as_imported, files)))} if files else {})
+
+
+def user_files(config: ConfigDict) -> list[str]:
+    """Returns the files of the user's code that define the encoding of a config."""
+    return sorted(_files_of(parse_layers(flat_fields(config.to_dict()).get("model.encoding") or "none")))
 
 
 def _files_of(part: Any) -> set[str]:
@@ -97,7 +111,8 @@ def describe_run(task: Task, config: ConfigDict, seeds: tuple[int, ...], initial
     start = {} if initial is None else {"initial": digest(initial)}
     about = {"hash": config_hash(identity(config) | start), "fields": counting_fields(config), "seeds": seeds}
     about |= {"data_digest": task.digest, **start, "config": config.to_dict(), "environment": describe()}
-    return strict(about)
+    files = user_files(config)
+    return strict(about | ({"files": files} if files else {}))
 
 
 def write_run(workdir: str | os.PathLike, about: Mapping[str, Any]) -> None:
@@ -111,7 +126,7 @@ def read_run(workdir: str | os.PathLike) -> dict[str, Any]:
     """Returns the contents of run.json.
 
     Raises:
-      CheckpointError: there is none, or it is not as it was written.
+      CheckpointError: there is none, it is not as it was written, or another version of posjax wrote other fields.
     """
     path = pathlib.Path(workdir) / RUN
     mend = "put back a copy of it, or move the directory away to start afresh"
@@ -122,6 +137,10 @@ def read_run(workdir: str | os.PathLike) -> dict[str, Any]:
         raise CheckpointError(f"{path} cannot be read ({error}): {mend}") from error
     if not is_whole:
         raise CheckpointError(f"{path} differs from what was written: {mend}")
+    try:
+        check(str(path), {name: about.get(name) for name in _KINDS}, _KINDS)
+    except ValueError as error:
+        raise CheckpointError(f"{error}: read it with the version of posjax that wrote it") from error
     return about
 
 

@@ -3,21 +3,24 @@
 A run has checkpoints/, from which its training can go on. A small run has only the parameters of one seed in their place.
 """
 
+import contextlib
 import operator
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from absl import logging
 from ml_collections import ConfigDict
 
+from posjax.files import replace_file
 from posjax.jsonl import strict
 from posjax.pretrained.files import WeightsFile, write_safetensors
 from posjax.pretrained.parameters import is_encoding, paths_of, tree_of
 from posjax.training.checkpoints import CheckpointError, Checkpoints
-from posjax.training.identity import RUN, digest, read_run, write_run
+from posjax.training.identity import RUN, counting_fields, digest, read_run, user_files, write_run
 from posjax.training.loop import Result
 from posjax.training.mesh import fetched
 from posjax.training.optimizer import make_optimizer
@@ -90,29 +93,63 @@ def load_run(
     if not small and not checkpoints.steps():
         raise ValueError(f"there is no checkpoint in {workdir}: {_mend(workdir)}")
     about = read_run(workdir)
-    config, seeds = ConfigDict(about["config"]), tuple(about["seeds"])
-    config.mesh = ConfigDict()  # the devices that are here may be others
-    if data_dir is not None:
-        config.data.data_dir = data_dir
-    task = task_of(config)
-    optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
-    abstract = jax.eval_shape(lambda: init_state(task, optimizer, seeds))
-    if small:
-        if step not in (None, small["step"]):
-            raise CheckpointError(f"there is no step {step} in {workdir}: this small run is of step {small['step']}")
-        params = _read_small(workdir / PARAMS, abstract.params, small["digest"])
-        times = {name: float(seconds) for name, seconds in small["times"].items()}
-        return Run(task, task.model, params, seeds, config, small["step"], times)
+    config = ConfigDict(about["config"])
+    with _reading(workdir, about):
+        config.mesh = ConfigDict()  # the devices that are here may be others
+        if data_dir is not None:
+            config.data.data_dir = data_dir
+        _compare_code(workdir, about, config)
+        task, seeds = task_of(config), tuple(about["seeds"])
+        optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
+        abstract = jax.eval_shape(lambda: init_state(task, optimizer, seeds))
+        if small:
+            if step not in (None, small["step"]):
+                raise CheckpointError(
+                    f"there is no step {step} in {workdir}: this small run is of step {small['step']}"
+                )
+            params = _read_small(workdir / PARAMS, abstract.params, small["digest"])
+            times = {name: float(seconds) for name, seconds in small["times"].items()}
+            return Run(task, task.model, params, seeds, config, small["step"], times)
     # Not None: there are steps.
     step, tree = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}}, step=step)
     return Run(task, task.model, jax.tree.map(np.asarray, tree["state"].params), seeds, config, step, tree["times"])
+
+
+@contextlib.contextmanager
+def _reading(workdir: pathlib.Path, about: Mapping[str, Any]) -> Iterator[None]:
+    """Turns what Python raises at a field that is missing or of another type into one line with the version that wrote it."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError) as error:
+        wrote = " of commit ".join(str(about["environment"].get(name)) for name in ("posjax", "commit"))
+        raise CheckpointError(
+            f"{workdir / RUN} is of posjax {wrote}, and this version cannot read it ({type(error).__name__}: {error}): "
+            "read it with that version"
+        ) from error
+
+
+def _compare_code(workdir: pathlib.Path, about: Mapping[str, Any], config: ConfigDict) -> None:
+    """Warns of user code that has changed since the training.
+
+    Raises:
+      ValueError: the encoding is unknown; names the files that defined it.
+    """
+    files = ", ".join(str(workdir / name if (workdir / name).is_file() else name) for name in about.get("files") or ())
+    try:
+        code = counting_fields(config).get("code")
+    except ValueError as error:
+        raise ValueError(f"{error}; {workdir} was trained with --import={files or 'none'}") from error
+    if about["fields"].get("code") not in (None, code):
+        changed = files or "the code of its encoding"
+        logging.warning("%s was trained with other code, %s has changed: numbers may be wrong", workdir, changed)
 
 
 def save_small(run: Run, index: int, workdir: str | os.PathLike, folder: str | os.PathLike) -> None:
     """Writes a small run, which `load_run` reads: run.json and the parameters of one seed, from which no training goes on.
 
     Parameters are in float16, and those of encodings in float32, since angles come of them: a decoder of a quarter of a
-    million parameters takes half a megabyte. The data and the tokenizer stay where the run has them.
+    million parameters takes half a megabyte. The files of the user's code that define its encoding lie beside them. The data
+    and the tokenizer stay where the run has them.
 
     Args:
       run: as `load_run` read it.
@@ -135,7 +172,11 @@ def save_small(run: Run, index: int, workdir: str | os.PathLike, folder: str | o
         tensors[name] = np.asarray(leaf, dtype)
     write_safetensors(folder / PARAMS, tensors, {})
     small = {"step": run.step, "digest": digest(tensors), "times": strict(run.times)}
-    write_run(folder, {**read_run(workdir), "seeds": [run.seeds[index]], "small": small})
+    files = [pathlib.Path(file) for file in user_files(run.config)]
+    for file in files:
+        replace_file(folder / file.name, file.read_bytes())
+    about = {"seeds": [run.seeds[index]], "small": small} | ({"files": [file.name for file in files]} if files else {})
+    write_run(folder, read_run(workdir) | about)
 
 
 def _read_small(path: pathlib.Path, like: Any, expected: str) -> Any:

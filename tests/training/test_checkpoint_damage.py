@@ -1,11 +1,14 @@
 """A checkpoint with damaged files is passed over: a restored tree is exactly a saved one."""
 
+import contextlib
+import json
 import os
 import pathlib
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import jax
@@ -101,6 +104,22 @@ def test_sound_files_of_other_values_are_damage(copy, warnings):
     shutil.copytree(copy.parent / "other" / "2" / "tree", copy / "2" / "tree")
     assert Checkpoints(copy).restore(small())[0] == 1
     assert "checkpoint 2 in" in warnings[0]
+
+
+def test_a_tree_without_a_manifest_is_no_step(copy, tmp_path, monkeypatch, capfd):
+    """Orbax leaves it out where it reads a path as a pattern, and reads it again with pages of "Event loop is closed"."""
+    (copy / "2" / "tree" / "manifest.ocdbt").unlink()
+    seal = copy / "2" / "record" / "seal.json"
+    kept = {name: digest for name, digest in json.loads(seal.read_text()).items() if name != "tree/manifest.ocdbt"}
+    seal.write_text(json.dumps(kept))
+    assert Checkpoints(copy).restore(small())[0] == 1
+    assert "Event loop" not in capfd.readouterr().err
+    (tmp_path / "y[1]").mkdir()
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda **_: contextlib.nullcontext(tmp_path / "y[1]"))
+    refused = pytest.raises(CheckpointError, match=r"step 1 could not be saved in .*x\[1\]")
+    with refused, Checkpoints(tmp_path / "x[1]") as checkpoints:
+        checkpoints.save(1, small(1))
+    assert Checkpoints(tmp_path / "x[1]").steps() == []
 
 
 def test_a_run_goes_on_after_damage_and_nothing_is_deleted(copy, warnings):

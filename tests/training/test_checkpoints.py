@@ -131,9 +131,10 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_any_path_that_a_file_system_takes_holds_checkpoints(name, tmp_path, monkeypatch):
-    """Written, read again, gone on with, and moved; nothing of it lies elsewhere."""
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    """Written, read again, gone on with, and moved, under a TMPDIR of that name; nothing of it lies elsewhere."""
+    temporary = tmp_path / "temporary" / name
+    temporary.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     directory = tmp_path / name / "checkpoints"
     for step in (1, 2):
         with Checkpoints(directory) as checkpoints:
@@ -142,7 +143,7 @@ def test_any_path_that_a_file_system_takes_holds_checkpoints(name, tmp_path, mon
         assert checkpoints.steps() == [1, 2]
         assert_same(checkpoints.restore(small())[1], small(2))
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "temporary"])
-    assert [*(tmp_path / "temporary").iterdir()] == []
+    assert [*temporary.iterdir()] == []
     (tmp_path / name).rename(tmp_path / "plain")
     assert_same(Checkpoints(tmp_path / "plain" / "checkpoints").restore(small(), step=1)[1], small(1))
 

@@ -2,21 +2,28 @@
 
 import json
 import pathlib
+import re
 import shutil
 
 import jax
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
-from small import small_vit
+from small import small_decoder, small_vit
 
+import posjax.cli
+import posjax.spec
+from experiments import analyse, evaluate, export, generate, scorecard
+from experiments.studies.weights import load_decoder
 from posjax.jsonl import config_hash
 from posjax.pretrained.parameters import is_encoding, paths_of
 from posjax.training.checkpoints import CheckpointError, Checkpoints
-from posjax.training.identity import digest, identity, read_run
+from posjax.training.identity import describe_run, digest, digest_as_imported, identity, read_run, write_run
+from posjax.training.initial import Start
 from posjax.training.loop import train
-from posjax.training.runs import PARAMS, is_run, load_run, save_small
+from posjax.training.runs import PARAMS, Run, is_run, load_run, save_small
 from posjax.training.tasks import make_task
+from posjax.user_code import import_user_code
 
 
 @pytest.fixture(scope="module")
@@ -166,6 +173,103 @@ def test_damage_to_run_json_is_found(trained, tmp_path):
     path.unlink()
     with pytest.raises(CheckpointError, match=r"run\.json cannot be read .*No such file"):
         load_run(path.parent)
+
+
+def test_fields_of_another_version_are_one_line(trained, tmp_path):
+    """Each field is left out, and is of another type."""
+    _, row = trained
+    path = pathlib.Path(shutil.copytree(row, tmp_path / "copy"))
+    about = read_run(row)
+    for name in about:
+        for value in ({}, {name: "x"}, {name: 3}):
+            write_run(path, {key: each for key, each in about.items() if key != name} | value)
+            if read_or_message(path) is None:
+                assert (name in ("hash", "data_digest"), value) == (True, {name: "x"})
+    for name in ("task", "data", "model", "optimizer", "steps", "eval_batch_size"):
+        for value in ({}, {name: None}, {name: [1]}):
+            config = {key: each for key, each in about["config"].items() if key != name} | value
+            write_run(path, {**about, "config": config})
+            assert read_or_message(path)
+    write_run(path, {**about, "config": {**about["config"], "steps": "x"}})
+    assert re.match(
+        r".*run.json is of posjax \d.* of commit \w+.* and this version cannot .*TypeError", read_or_message(path)
+    )
+
+
+def read_or_message(path):
+    """Returns the message of a run that is refused, None of a run that is read."""
+    try:
+        load_run(path)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+SOURCE = """
+from dataclasses import dataclass
+import posjax as pj
+
+@pj.register("by_somebody")
+@dataclass(frozen=True)
+class BySomebody(pj.Encoding):
+    def bias(self, params, q, q_site, k, k_site):
+        return 0.0
+"""
+
+
+@pytest.fixture(scope="module")
+def own_code(tmp_path_factory):
+    """(file, run, small run) of an encoding of a user's."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "mine.py").write_text(SOURCE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(posjax.spec, "REGISTRY", dict(posjax.spec.REGISTRY))
+        import_user_code([str(folder / "mine.py")])
+        config = small_decoder(folder / "data", model__encoding="by_somebody")
+        task = make_task(config)
+        params = jax.tree.map(lambda leaf: np.asarray(leaf)[None], task.init(jax.random.key(0)))
+        write_run(folder / "run", describe_run(task, config, (3,)))
+        run = Run(task, task.model, params, (3,), config, 0, {"elapsed": 0.0, "step_time": 0.0})
+        save_small(run, 0, folder / "run", folder / "small")
+        yield folder / "mine.py", folder / "run", folder / "small"
+
+
+REPO = pathlib.Path(__file__).parents[2]
+READERS = {
+    "analyse": lambda path: analyse.main([f"--checkpoint={path}", f"--out={path}-out", f"--files={REPO / 'docs'}"]),
+    "evaluate": lambda path: evaluate.main([f"--checkpoint={path}"]),
+    "explain": lambda path: posjax.cli.main(["explain", f"--checkpoint={path}"]),
+    "export": lambda path: export.main([f"--checkpoint={path}", f"--out={path}-out"]),
+    "generate": lambda path: generate.main([f"--checkpoint={path}", "--prompt=a"]),
+    "scorecard": lambda path: scorecard.main([f"--checkpoint={path}"]),
+    "train": Start,
+    "ablate": lambda path: load_decoder(path, ConfigDict()),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_run_names_the_code_that_it_was_trained_with(reader, own_code, monkeypatch, capsys):
+    _, _, small = own_code
+    monkeypatch.delitem(posjax.spec.REGISTRY, "by_somebody")
+    try:
+        assert READERS[reader](small) == 2
+        line = capsys.readouterr().err
+    except ValueError as error:
+        line = str(error)
+    assert "no encoding is named 'by_somebody'; " in line
+    assert f"{small} was trained with --import={small / 'mine.py'}" in line
+
+
+def test_code_that_was_edited_is_told(own_code, warnings):
+    path, row, small = own_code
+    assert (small / "mine.py").read_text() == SOURCE
+    assert read_run(row)["files"] == [str(path)]
+    load_run(small)
+    assert warnings == []
+    path.write_text(SOURCE.replace("0.0", "1.0"))
+    digest_as_imported.cache_clear()
+    load_run(small)
+    assert warnings == [f"{small} was trained with other code, {small / 'mine.py'} has changed: numbers may be wrong"]
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ class TextModel(NamedTuple):
 def holds_text_model(checkpoint: pathlib.Path) -> bool:
     """Says whether a checkpoint holds a language model; a path that does not exist may be a hub's name."""
     if is_run(checkpoint):
-        return read_run(checkpoint)["config"]["task"] != "classification"
+        return read_run(checkpoint)["config"].get("task") != "classification"
     return pretrained.reads_text(checkpoint)
 
 
