@@ -11,6 +11,7 @@ exit 2; earlier folders are done. Without a folder, README.md and its figure are
 purpose, and claims of the literature; and docs/vit_and_llm.md.
 """
 
+import functools
 import json
 import pathlib
 import re
@@ -60,8 +61,8 @@ def rewrite(directory: pathlib.Path) -> list[pathlib.Path]:
         for name in ("config.json", RESULTS):
             if not (directory / name).exists():
                 raise ValueError(f"{directory} has no {name}: a study's folder, which can be shown again, holds both")
-        written = json.loads((directory / "config.json").read_text())
-        config = ConfigDict(written, allow_dotted_keys=True, sort_keys=False)
+        ordered = functools.partial(ConfigDict, allow_dotted_keys=True, sort_keys=False)
+        config = json.loads((directory / "config.json").read_text(), object_hook=ordered)
         known = study_of(config.get("name", ""))
     command = (
         known.command if known and directory.resolve().parent.name == "results" else _command(directory / page.NAME)

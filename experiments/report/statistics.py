@@ -19,6 +19,7 @@ from scipy.special import stdtr, stdtrit  # Student's t: scipy.stats.t calls the
 from experiments.records import At, StudyRecords
 
 LEVEL = 0.05  # the chance of at least one false separation among the tests of a family
+_ROUNDING = 2.0**-21  # a few roundings of float32, as a share of the largest number in a sum
 
 
 class Interval(NamedTuple):
@@ -196,7 +197,7 @@ def difference_of(a: WeightedCell, b: WeightedCell) -> Estimate:
 
 
 def _by_seed(terms: Sequence[WeightedCell]) -> list[float]:
-    """Returns the sum of the terms for each seed that all of them have."""
+    """Returns the sum of the terms for each seed that all of them have; sums that differ by roundings alone become equal."""
     seeds = [seed for seed in terms[0].values if all(seed in each.values for each in terms)]
     if not seeds:
         names = " and ".join(dict.fromkeys(each.name for each in terms))
@@ -204,7 +205,11 @@ def _by_seed(terms: Sequence[WeightedCell]) -> list[float]:
     for each in terms:
         if failed := [seed for seed in seeds if not _is_finite(each.values[seed])]:
             raise ValueError(f"{each.name} is not finite at seeds {failed}")
-    return [math.fsum(each.weight * each.values[seed] for each in terms) for seed in seeds]
+    parts = np.array([[each.weight * each.values[seed] for each in terms] for seed in seeds], float)
+    sums, rounding = [math.fsum(each) for each in parts], _ROUNDING * np.abs(parts).max()
+    if np.ptp(sums) > rounding:
+        return sums
+    return [0.0 if abs(sums[0]) <= rounding else sums[0]] * len(sums)
 
 
 def _is_finite(value: float | None) -> bool:

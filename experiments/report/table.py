@@ -61,8 +61,8 @@ class Comparison:
         self.study = study
         self.none = next(filter(study.is_none, study.rows), None)
         self.best = {column: self._best(column) for column in columns}
-        pairs = [(column, row, best) for column, best in self.best.items() if best for row in study.rows]
-        if self.none:
+        pairs = [(column, row, best) for column, best in self.best.items() if best is not None for row in study.rows]
+        if self.none is not None:
             pairs += [(column, row, self.none) for column in against_none for row in study.rows]
         found: dict[Any, Estimate] = {}
         for column, a, b in pairs:
@@ -75,7 +75,7 @@ class Comparison:
     def tests(self) -> int:
         return max((verdict.tests for verdict in self.judged.values()), default=0)
 
-    def verdict(self, column: Column, a: str, b: str) -> Verdict | None:
+    def verdict(self, column: Column, a: str, b: str | None) -> Verdict | None:
         """Returns the verdict on the difference of two rows, in either order; None if a row has a seed that is not finite."""
         return self.judged.get((column, frozenset((a, b))))
 
@@ -124,7 +124,7 @@ class Comparison:
             if note := finite_note(len(found), len(values)):
                 cells.append(TableCell(f"{text} ({note})" if text else note))
                 continue
-            verdict = self.verdict(column, row, best) if best else None
+            verdict = self.verdict(column, row, best)
             cells.append(TableCell(f"{TIED} {text}" if verdict and not verdict.separated else text, row == best))
         return cells
 
@@ -218,7 +218,7 @@ def _table(study: StudyRecords, title: str, columns, compared, with_cost: bool) 
     one_metric = len({column.metric for column in columns}) == 1 < len(columns)
     titles = [_title(column, study.unit, study.trained_at, one_metric) for column in columns]
     cells = [found.cells(column, digits) for column in columns]
-    if found.none:
+    if found.none is not None:
         titles += [f"{_title(column, study.unit, None, one_metric)} against none" for column in compared]
         cells += [found.effects(column) for column in compared]
     if with_cost:

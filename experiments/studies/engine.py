@@ -582,9 +582,9 @@ def _about(row: Row) -> Iterator[None]:
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes a readable JSON file with sorted keys; a function is written as its source and closed-over values."""
+    """Writes a readable JSON file; a function is written as its source and closed-over values."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, json.dumps(strict(_plain(value)), indent=2, sort_keys=True).encode() + b"\n")
+    replace_file(path, json.dumps(strict(_plain(value)), indent=2).encode() + b"\n")
 
 
 def _plain(value: Any) -> Any:
