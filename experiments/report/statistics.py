@@ -273,7 +273,9 @@ class RowCurve(NamedTuple):
     """One row's curve of [n] points; nan if not every seed is finite, since a mean of survivors would be biased.
 
     Attributes:
+      half_width: of 95 % intervals; half the range where there are two seeds, whose interval would be 9 ranges wide.
       note: "" or e.g. "3/5 finite".
+      kinds: words on `half_width`: `PAIRED`, `RANGE`.
       geometric: whether `mean` is the geometric mean, and `half_width` in units of the logarithm.
     """
 
@@ -282,6 +284,7 @@ class RowCurve(NamedTuple):
     half_width: np.ndarray
     note: str = ""
     geometric: bool = False
+    kinds: frozenset[str] = frozenset()
 
     @property
     def low(self) -> np.ndarray:
@@ -297,27 +300,44 @@ class RowCurve(NamedTuple):
         return self._replace(mean=factor * self.mean, half_width=half_width)
 
 
-def line(cells: Mapping[float, Mapping[int, float | None]], geometric: bool = False) -> RowCurve:
+PAIRED = "of rows that read another row's weights, intervals of the difference from it, paired by seed"
+RANGE = "of two seeds, their range"
+
+
+def line(
+    cells: Mapping[float, Mapping[int, float | None]],
+    geometric: bool = False,
+    base: Mapping[float, Mapping[int, float | None]] | None = None,
+) -> RowCurve:
     """Returns the curve of {x: values by seed} at the points that every seed has, in the order of x.
 
     Args:
       cells: {x: values by seed}.
       geometric: takes means of logarithms, for a logarithmic axis.
+      base: cells of the row whose weights this one reads: half-widths are then those of the differences from it.
     """
     seeds = {seed for values in cells.values() for seed in values}
     cells = {x: values for x, values in sorted(cells.items()) if values.keys() == seeds}
     fewest = min((len(finite_values(values)) for values in cells.values()), default=0)
-    intervals = []
-    for values in cells.values():
-        found = (
-            [math.log(value) for value in finite_values(values) if value > 0] if geometric else finite_values(values)
-        )
-        known = is_whole(values) and len(found) == len(values)
-        intervals.append(mean_interval(found) if known else Interval(math.nan, math.nan))
-    mean = np.array([interval.mean for interval in intervals], float)
-    half_width = np.array([interval.half_width for interval in intervals], float)
+    points = []
+    for x, values in cells.items():
+        found, origin = (_on_axis(each, geometric) for each in (values, (base or {}).get(x, {})))
+        if len(found) < len(values):
+            points.append((math.nan, math.nan))
+            continue
+        apart = [value - origin.get(seed, 0.0) for seed, value in found.items()]
+        half_width = np.ptp(apart) / 2 if len(apart) == 2 else mean_interval(apart).half_width
+        points.append((statistics.fmean(found.values()), half_width))
+    mean, half_width = np.array(points, float).reshape(-1, 2).T
     note = finite_note(fewest, len(seeds))
-    return RowCurve(np.array(list(cells), float), np.exp(mean) if geometric else mean, half_width, note, geometric)
+    kinds = frozenset([PAIRED] * (base is not None) + [RANGE] * (len(seeds) == 2))
+    return RowCurve(np.array([*cells], float), np.exp(mean) if geometric else mean, half_width, note, geometric, kinds)
+
+
+def _on_axis(values: Mapping[int, float | None], geometric: bool) -> dict[int, float]:
+    """Returns the finite values by seed, or the logarithms of the positive ones."""
+    found = {seed: float(value) for seed, value in values.items() if _is_finite(value)}
+    return {seed: math.log(value) for seed, value in found.items() if value > 0} if geometric else found
 
 
 def finite_note(finite: int, seeds: int) -> str:

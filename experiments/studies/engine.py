@@ -507,6 +507,7 @@ def about_run(run: Run) -> dict[str, Any]:
         "step_time": step_time / len(run.seeds) if np.isfinite(step_time) else None,
         "wall_time": run.times["elapsed"],
         "passes": _passes(run),
+        "guess": getattr(run.task, "guess", {}),
         "bos": bos_text(tokenizer) if tokenizer is not None else "",
     }
 
