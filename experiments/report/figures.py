@@ -20,7 +20,7 @@ from scipy.optimize import isotonic_regression
 
 from experiments.records import At, Records, StudyRecords
 from experiments.report.families import FAMILIES, family_of
-from experiments.report.statistics import RowCurve, finite_values, is_whole, line, mean_interval
+from experiments.report.statistics import RowCurve, finite_values, is_whole, line, mean_interval, term
 from experiments.report.table import Column, headline_columns, listed, shown_metrics
 from experiments.report.units import many, title_of, unit_of, words
 from posjax.describe.figures import GREY, INK
@@ -31,6 +31,9 @@ MOST, ALIKE = 12, 3  # rows in one panel, and rows of one family there
 _ROOM = 6  # rows of one family that get their own panel
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2, 2, 2)), (0, (3, 1, 1, 1, 1, 1)))
 _SEEDS = "Small dots are seeds; large marks are means with 95 % intervals."
+
+
+Values = Mapping[int, float | None]  # by seed
 
 
 class Style(NamedTuple):
@@ -205,13 +208,27 @@ def means(study: StudyRecords, metric: str, places: Mapping[float, At], may_be_l
 
     def made(geometric: bool) -> dict[str, RowCurve]:
         cells = {row: {x: study.values(row, metric, at) for x, at in places.items()} for row in study.rows}
-        bases = {row: found[0].base for row, found in study.rows.items() if found[0].base != row}
-        return {row: line(by_x, geometric, cells.get(bases.get(row))) for row, by_x in cells.items()}
+        best = _best_of_weights(study, metric, cells)
+        return {row: line(by_x, geometric, best[row]) for row, by_x in cells.items()}
 
     found = {row: each for row, each in made(False).items() if len(each.x)}
     mean = np.concatenate([each.mean[np.isfinite(each.mean)] for each in found.values()] or [np.zeros(0)])
     if may_be_log and len(mean) and mean.min() > 0 and mean.max() > 4 * mean.min():
         return {row: each for row, each in made(True).items() if row in found}
+    return found
+
+
+def _best_of_weights(
+    study: StudyRecords, metric: str, cells: Mapping[str, Mapping[float, Values]]
+) -> dict[str, dict[float, Values]]:
+    """Returns, for each row, the values by seed of the best row of the same weights, at the places where that is another."""
+    order, found = unit_of(metric).best or min, {row: {} for row in cells}
+    runs = {row: term(study, row, metric).runs for row in cells}
+    for x in {x for by_x in cells.values() for x in by_x}:
+        means_of = {row: np.mean([*by_x[x].values()]) for row, by_x in cells.items() if is_whole(by_x[x])}
+        for row in means_of:
+            best = order((other for other in means_of if runs[other] == runs[row]), key=means_of.__getitem__)
+            found[row] |= {x: cells[best][x]} if best != row else {}
     return found
 
 

@@ -11,6 +11,7 @@ Scandinavian Journal of Statistics 6(2), 65-70.
 import math
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -300,28 +301,28 @@ class RowCurve(NamedTuple):
         return self._replace(mean=factor * self.mean, half_width=half_width)
 
 
-PAIRED = "of rows that read another row's weights, intervals of the difference from it, paired by seed"
+PAIRED = "of rows that read the same weights, intervals of the difference from the best of them, paired by seed"
 RANGE = "of two seeds, their range"
 
 
 def line(
     cells: Mapping[float, Mapping[int, float | None]],
     geometric: bool = False,
-    base: Mapping[float, Mapping[int, float | None]] | None = None,
+    base: Mapping[float, Mapping[int, float | None]] = MappingProxyType({}),
 ) -> RowCurve:
     """Returns the curve of {x: values by seed} at the points that every seed has, in the order of x.
 
     Args:
       cells: {x: values by seed}.
       geometric: takes means of logarithms, for a logarithmic axis.
-      base: cells of the row whose weights this one reads: half-widths are then those of the differences from it.
+      base: {x: values by seed} of another row: half-widths are there those of the differences from it.
     """
     seeds = {seed for values in cells.values() for seed in values}
     cells = {x: values for x, values in sorted(cells.items()) if values.keys() == seeds}
     fewest = min((len(finite_values(values)) for values in cells.values()), default=0)
     points = []
     for x, values in cells.items():
-        found, origin = (_on_axis(each, geometric) for each in (values, (base or {}).get(x, {})))
+        found, origin = (_on_axis(each, geometric) for each in (values, base.get(x, {})))
         if len(found) < len(values):
             points.append((math.nan, math.nan))
             continue
@@ -330,7 +331,7 @@ def line(
         points.append((statistics.fmean(found.values()), half_width))
     mean, half_width = np.array(points, float).reshape(-1, 2).T
     note = finite_note(fewest, len(seeds))
-    kinds = frozenset([PAIRED] * (base is not None) + [RANGE] * (len(seeds) == 2))
+    kinds = frozenset([PAIRED] * bool(base) + [RANGE] * (len(seeds) == 2))
     return RowCurve(np.array([*cells], float), np.exp(mean) if geometric else mean, half_width, note, geometric, kinds)
 
 
