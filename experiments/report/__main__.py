@@ -4,6 +4,7 @@
     python -m experiments.report results/scorecard
     python -m experiments.report                                            # results/README.md, over all studies
     python -m experiments.report results/quickstart --html                  # README.html beside README.md, too
+    python -m experiments.report results/quickstart --latex --csv --figures=pdf    # tables.tex, records.csv, vector figures
 
 A folder holds a command's results: config.json and results.jsonl of a study, or scorecard.json. Its README.md and PNGs are
 replaced; a study of configs/ is shown with its current config. A folder that cannot be shown again is an error of one line,
@@ -11,11 +12,13 @@ exit 2; earlier folders are done. Without a folder, README.md and its figure are
 purpose, and claims of the literature; and docs/vit_and_llm.md.
 """
 
+import argparse
 import functools
 import json
 import pathlib
 import re
 import sys
+from collections.abc import Sequence
 
 from ml_collections import ConfigDict
 
@@ -27,30 +30,39 @@ def main(argv: list[str] | None = None) -> int:
     parser = cli.parser("report", __doc__)
     parser.add_argument("directory", nargs="*", type=pathlib.Path, help="folder of a finished study, or of a scorecard")
     parser.add_argument("--html", action="store_true", help="write README.html too")
+    parser.add_argument("--latex", action="store_true", help="write a study's tables to tables.tex, for booktabs")
+    parser.add_argument("--csv", action="store_true", help="write a study's records to records.csv")
+    parser.add_argument("--figures", choices=("pdf", "svg"), help="write a study's figures in this form, too")
     args = parser.parse_args(argv)
-    return cli.answer(lambda: _write(args.directory, args.html), args.imports, traceback=args.traceback)
+    return cli.answer(lambda: _write(args), args.imports, traceback=args.traceback)
 
 
-def _write(directories: list[pathlib.Path], as_html: bool) -> None:
+def _write(args: argparse.Namespace) -> None:
     from experiments.report import overview
     from experiments.report.html import write_html
     from experiments.report.vit_and_llm import write_page
 
-    for directory in directories or [None]:
+    forms = [*(["tex"] if args.latex else []), *(["csv"] if args.csv else []), *filter(None, [args.figures])]
+    for directory in args.directory or [None]:
         results = pathlib.Path("results")
-        paths = rewrite(directory) if directory else [*overview.write_overview(results), *write_page(results)]
-        print("\n".join(map(str, [*paths, *([write_html(paths[0])] if as_html else [])])))
+        paths = rewrite(directory, forms) if directory else [*overview.write_overview(results), *write_page(results)]
+        print("\n".join(map(str, [*paths, *([write_html(paths[0])] if args.html else [])])))
 
 
-def rewrite(directory: pathlib.Path) -> list[pathlib.Path]:
+def rewrite(directory: pathlib.Path, forms: Sequence[str] = ()) -> list[pathlib.Path]:
     """Writes the page of a finished study, or of a scorecard; returns the paths, README.md first.
+
+    Args:
+      forms: what is written of a study beside its page: "tex", "csv", "pdf" or "svg".
 
     Raises:
       ValueError: the folder lacks a file, or records cannot be shown; the message names them.
     """
     from experiments.records import RESULTS, read_study
-    from experiments.report import page, scorecard
+    from experiments.report import exports, page, scorecard
     from experiments.report.studies import study_of
+    from posjax.describe.figures import save
+    from posjax.files import replace_file
 
     if (directory / "scorecard.json").exists():
         return scorecard.rewrite_scorecard(directory)
@@ -69,11 +81,19 @@ def rewrite(directory: pathlib.Path) -> list[pathlib.Path]:
     )
     parts = known is not None and known.has_parts
     try:
-        return page.write_study_page(
-            known.config if known else config, read_study(directory, parts), directory, command
-        ).paths
+        records = read_study(directory, parts)
+        written = page.write_study_page(known.config if known else config, records, directory, command)
     except ValueError as error:
         raise ValueError(f"{directory} cannot be shown again: {error}") from error
+    texts = {"tex": ("tables.tex", exports.latex(written.tables)), "csv": ("records.csv", exports.to_csv(records))}
+    paths = [*written.paths]
+    for form in forms:
+        if form in texts:
+            paths.append(directory / texts[form][0])
+            replace_file(paths[-1], texts[form][1].encode())
+        else:
+            paths += [save(each.figure, directory / f"{each.name}.{form}") for each in written.drawn]
+    return paths
 
 
 def _command(page: pathlib.Path) -> str | None:
