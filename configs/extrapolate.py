@@ -21,9 +21,9 @@ def get_config() -> ConfigDict:
     config.title = "Decoders beyond their training length"
     config.point = "What is left of a decoder beyond its training length, by encoding and by what is done about it?"
     config.notes = (
-        "Bytes. A row is a model trained at the training length, or its weights under another encoding without further "
-        "training, or after a short fine-tune. Every length scores the same bytes of the same documents; in sliding windows "
-        "each of them stands behind at least half a window."
+        "A row is a model trained at the training length, or its weights under another encoding without further "
+        "training, or after a short fine-tune. Every length scores the same part of the same documents; in sliding windows "
+        "each token stands behind at least half a window."
     )
     config.seeds = (0,)
 

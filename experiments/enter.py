@@ -5,8 +5,8 @@
 
 Trains configs/enter.py with five seeds a row: a ViT on digits, if the encoding takes (row, column) positions, and a decoder
 on Python's documentation, if it takes positions on a line and suits causal attention. The page to attach is README.md of the
-workdir, runs/enter/NAME-DIGEST by default, with a digest of your code. Its last section is the comparison that is also
-printed: differences from RoPE and ALiBi with their p-values, by Welch's t test with Holm's correction over all of them.
+workdir, runs/enter/NAME-DIGEST by default, with a digest of your code. Its tables, which are also printed, have the
+differences of every row from RoPE and from ALiBi, by Welch's t test with Holm's correction over the tests of a table.
 Killed and started again, it goes on. Exit code 1 if a property fails: nothing is trained then.
 """
 
@@ -15,14 +15,13 @@ import hashlib
 import pathlib
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from experiments import cli
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
 
-    from experiments.records import Records
     from posjax.encoding import Encoding
 
 CONFIG, ENTRY, BESIDE = "configs/enter.py", "entry", ("rope", "alibi")
@@ -50,10 +49,8 @@ def _enter(args: argparse.Namespace) -> int:
         return failed
     workdir = pathlib.Path(args.workdir or cli.RUNS / "enter" / folder_of(encoding, [args.spec, *args.imports]))
     with cli.alone_in(workdir, "enter"):
-        records = cli.run_study(study, workdir, "enter")
-        page, found = workdir / "README.md", comparison(records, encoding)
-        page.write_text(f"{page.read_text().rstrip()}\n\n## {encoding} beside RoPE and ALiBi\n\n{found}\n")
-    print(f"\n{found}\n\nThe page to attach: {page}")
+        cli.run_study(study, workdir, "enter")
+    print(f"\nThe page to attach: {workdir / 'README.md'}")
     return 0
 
 
@@ -85,42 +82,12 @@ def _with_entry(config: "ConfigDict", encoding: "Encoding") -> "ConfigDict":
             study.encodings = ConfigDict({ENTRY: str(encoding)} | dict(study.encodings), sort_keys=False)
         else:
             del config.studies[name]
+    config.against = BESIDE
     if not config.studies:
         raise cli.UsageError(
             f"{encoding} takes neither positions on a line, causally, nor (row, column): nothing to run"
         )
     return config
-
-
-def comparison(records: "Records", encoding: "Encoding") -> str:
-    """Returns a Markdown table: a line for each score, with the differences from RoPE and ALiBi and their p-values."""
-    from experiments.report.statistics import difference_of, judge_family, mean_interval, term
-    from experiments.report.table import better_or_worse, headline_columns
-    from experiments.report.units import title_of, unit_of
-    from posjax.describe.markdown import grid
-
-    scores = [(study, column) for study in records.studies.values() for column in headline_columns(study)]
-    family: dict[Any, Any] = {
-        (study.name, column, other): difference_of(term(study, ENTRY, *column), term(study, other, *column))
-        for study, column in scores
-        for other in BESIDE
-    }
-    judged, body = judge_family(family), []
-    for study, column in scores:
-        unit = unit_of(column.metric)
-        own = mean_interval(study.values(ENTRY, *column).values()).scaled(unit.scale).text(unit.digits)
-        at = "" if column.at is None else f" at {column.at}"
-        cells = [f"{study.name}: {title_of(column.metric, study.unit)}{at}", own]
-        for other in BESIDE:
-            verdict = judged[study.name, column, other]
-            lead = verdict.estimate.interval().scaled(unit.scale if unit.best is max else -unit.scale)
-            cells += [
-                better_or_worse(lead.mean, lead.half_width, unit.digits, verdict.separated)[0],
-                f"{verdict.p:.2g}",
-            ]
-        body.append(cells)
-    beside = [heading for other in BESIDE for heading in (f"beside {other}", "p")]
-    return grid(["score", str(encoding), *beside], body, left=1)
 
 
 if __name__ == "__main__":

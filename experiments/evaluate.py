@@ -80,12 +80,15 @@ def _sizes(args: argparse.Namespace, subject) -> list[tuple[int, int]]:
 
 def _print_accuracy(args: argparse.Namespace, subject, sizes: list[tuple[int, int]]) -> None:
     from experiments.analysis.vision.accuracy import accuracy, read_set
+    from posjax.describe.markdown import grid
 
     images = read_set(subject, args.data, args.split, args.data_dir, args.limit)
-    print(f"{len(images)} images of {images.name}\n\n| image size | top-1 | top-5 |\n| --- | ---: | ---: |")
+    few = subject.model.num_classes <= 5  # the label is always among them
+    columns = ["image size", "top-1", *([] if few else ["top-5"])]
+    print(f"{len(images)} images of {images.name}\n\n{grid(columns, [])}")
     for size in sizes:
         top_1, top_5 = accuracy(subject, images, size, args.mode, args.crop_fraction, args.batch_size)
-        print(f"| {size[0]}x{size[1]} | {top_1} | {top_5} |", flush=True)
+        print(f"| {size[0]}x{size[1]} | {top_1}{'' if few else f' | {top_5}'} |", flush=True)
     print("\n95 % intervals: Student's over seeds, of a single model Wilson's over images")
 
 

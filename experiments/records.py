@@ -64,6 +64,8 @@ class Record:
       unit: unit of lengths and resolutions: "byte", "token", "symbol", "pixel" or "patch".
       documents: titles of the texts that were read.
       bos: the token before every text, as text; "" for none.
+      guess: the scores of one answer for all test examples, {"accuracy": the share of the commonest class, "loss": the loss
+        of the classes' shares}, with the numbers of "classes" and "examples"; empty where that is unknown.
       each: the unit that `seed` counts, "text" or "image", where one model is measured on each; "" for seeds.
       metrics: {metric: number, or {at: number}}; None for a number that is not finite.
     """
@@ -94,6 +96,7 @@ class Record:
     unit: str = ""
     documents: tuple[str, ...] = ()
     bos: str = ""
+    guess: Mapping[str, float] = dataclasses.field(default_factory=dict)
     each: str = ""
 
     @classmethod
@@ -120,7 +123,7 @@ class Record:
         """Returns the fields of a file's line; fields at their defaults are left out."""
         written = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         written["metrics"] = {name: _written(value) for name, value in self.metrics.items()}
-        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.default is not dataclasses.MISSING}
+        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name not in _REQUIRED} | {"guess": {}}
         return {name: value for name, value in written.items() if name not in defaults or value != defaults[name]}
 
 
@@ -136,9 +139,10 @@ _KINDS = {
     "versions": GROUP,
     **dict.fromkeys(("tuned", "point"), maybe(GROUP)),
     "documents": several(TEXT),
+    "guess": each_of(NUMBER),
     "metrics": each_of(maybe(either(NUMBER, each_of(maybe(NUMBER))))),
 }
-_REQUIRED = [field.name for field in dataclasses.fields(Record) if field.default is dataclasses.MISSING]
+_REQUIRED = [f.name for f in dataclasses.fields(Record) if f.default is f.default_factory is dataclasses.MISSING]
 
 
 def _at(text: str) -> At:
@@ -291,6 +295,11 @@ class StudyRecords:
     def unit(self) -> str:
         """The unit of lengths and resolutions."""
         return self.records[0].unit
+
+    @property
+    def guess(self) -> Mapping[str, float]:
+        """The scores of one answer for all test examples; see `Record`."""
+        return self.records[0].guess
 
     @property
     def trained_at(self) -> int | None:

@@ -4,6 +4,7 @@
     python -m experiments.report results/scorecard
     python -m experiments.report                                            # results/README.md, over all studies
     python -m experiments.report results/quickstart --html                  # README.html beside README.md, too
+    python -m experiments.report results/quickstart --latex --csv --figures=pdf    # tables.tex, records.csv, vector figures
 
 A folder holds a command's results: config.json and results.jsonl of a study, or scorecard.json. Its README.md and PNGs are
 replaced; a study of configs/ is shown with its current config. A folder that cannot be shown again is an error of one line,
@@ -11,9 +12,12 @@ exit 2; earlier folders are done. Without a folder, README.md and its figure are
 purpose, and claims of the literature; and docs/vit_and_llm.md.
 """
 
+import argparse
 import pathlib
 import re
 import sys
+from collections.abc import Sequence
+from typing import Any
 
 from ml_collections import ConfigDict
 
@@ -25,30 +29,39 @@ def main(argv: list[str] | None = None) -> int:
     parser = cli.parser("report", __doc__)
     parser.add_argument("directory", nargs="*", type=pathlib.Path, help="folder of a finished study, or of a scorecard")
     parser.add_argument("--html", action="store_true", help="write README.html too")
+    parser.add_argument("--latex", action="store_true", help="write a study's tables to tables.tex, for booktabs")
+    parser.add_argument("--csv", action="store_true", help="write a study's records to records.csv")
+    parser.add_argument("--figures", choices=("pdf", "svg"), help="write a study's figures in this form, too")
     args = parser.parse_args(argv)
-    return cli.answer(lambda: _write(args.directory, args.html), args.imports, traceback=args.traceback)
+    return cli.answer(lambda: _write(args), args.imports, traceback=args.traceback)
 
 
-def _write(directories: list[pathlib.Path], as_html: bool) -> None:
+def _write(args: argparse.Namespace) -> None:
     from experiments.report import overview
     from experiments.report.html import write_html
     from experiments.report.vit_and_llm import write_page
 
-    for directory in directories or [None]:
+    forms = [*(["tex"] if args.latex else []), *(["csv"] if args.csv else []), *filter(None, [args.figures])]
+    for directory in args.directory or [None]:
         results = pathlib.Path("results")
-        paths = rewrite(directory) if directory else [*overview.write_overview(results), *write_page(results)]
-        print("\n".join(map(str, [*paths, *([write_html(paths[0])] if as_html else [])])))
+        paths = rewrite(directory, forms) if directory else [*overview.write_overview(results), *write_page(results)]
+        print("\n".join(map(str, [*paths, *([write_html(paths[0])] if args.html else [])])))
 
 
-def rewrite(directory: pathlib.Path) -> list[pathlib.Path]:
+def rewrite(directory: pathlib.Path, forms: Sequence[str] = ()) -> list[pathlib.Path]:
     """Writes the page of a finished study, or of a scorecard; returns the paths, README.md first.
+
+    Args:
+      forms: what is written of a study beside its page: "tex", "csv", "pdf" or "svg".
 
     Raises:
       ValueError: the folder lacks a file, or records cannot be shown; the message names them.
     """
     from experiments.records import RESULTS, read_study
-    from experiments.report import page, scorecard
+    from experiments.report import exports, page, scorecard
     from experiments.report.studies import study_of
+    from posjax.describe.figures import save
+    from posjax.files import replace_file
     from posjax.jsonl import parse_json
 
     if (directory / "scorecard.json").exists():
@@ -60,19 +73,35 @@ def rewrite(directory: pathlib.Path) -> list[pathlib.Path]:
         for name in ("config.json", RESULTS):
             if not (directory / name).exists():
                 raise ValueError(f"{directory} has no {name}: a study's folder, which can be shown again, holds both")
-        written = parse_json((directory / "config.json").read_bytes(), directory / "config.json")
-        config = ConfigDict(written, allow_dotted_keys=True, sort_keys=False)
+        config = _ordered(parse_json((directory / "config.json").read_bytes(), directory / "config.json"))
         known = study_of(config.get("name", ""))
     command = (
         known.command if known and directory.resolve().parent.name == "results" else _command(directory / page.NAME)
     )
     parts = known is not None and known.has_parts
     try:
-        return page.write_study_page(
-            known.config if known else config, read_study(directory, parts), directory, command
-        ).paths
+        records = read_study(directory, parts)
+        written = page.write_study_page(known.config if known else config, records, directory, command)
     except ValueError as error:
         raise ValueError(f"{directory} cannot be shown again: {error}") from error
+    texts = {"tex": ("tables.tex", exports.latex(written.tables)), "csv": ("records.csv", exports.to_csv(records))}
+    paths = [*written.paths]
+    for form in forms:
+        if form in texts:
+            paths.append(directory / texts[form][0])
+            replace_file(paths[-1], texts[form][1].encode())
+        else:
+            paths += [save(each.figure, directory / f"{each.name}.{form}") for each in written.drawn]
+    return paths
+
+
+def _ordered(value: Any) -> Any:
+    """Returns JSON with ConfigDicts for its objects, whose keys keep their order."""
+    if isinstance(value, list):
+        return [*map(_ordered, value)]
+    if not isinstance(value, dict):
+        return value
+    return ConfigDict({key: _ordered(x) for key, x in value.items()}, allow_dotted_keys=True, sort_keys=False)
 
 
 def _command(page: pathlib.Path) -> str | None:

@@ -14,13 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
 from scipy.optimize import isotonic_regression
 
 from experiments.records import At, Records, StudyRecords
 from experiments.report.families import FAMILIES, family_of
-from experiments.report.statistics import RowCurve, finite_values, is_whole, line, mean_interval
-from experiments.report.table import Column, headline_columns, shown_metrics
+from experiments.report.statistics import RowCurve, finite_values, is_whole, line, mean_interval, term
+from experiments.report.table import Column, headline_columns, listed, shown_metrics
 from experiments.report.units import many, title_of, unit_of, words
 from posjax.describe.figures import GREY, INK
 
@@ -30,7 +31,9 @@ MOST, ALIKE = 12, 3  # rows in one panel, and rows of one family there
 _ROOM = 6  # rows of one family that get their own panel
 _DASHES = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2, 2, 2)), (0, (3, 1, 1, 1, 1, 1)))
 _SEEDS = "Small dots are seeds; large marks are means with 95 % intervals."
-_BANDS = "Lines are means over seeds, bands 95 % intervals."
+
+
+Values = Mapping[int, float | None]  # by seed
 
 
 class Style(NamedTuple):
@@ -96,7 +99,7 @@ def study_figures(study: StudyRecords, look: Mapping[str, Style]) -> list[Drawn]
     if steps := study.metrics.get("training loss"):
         made = means(study, "training loss", {step: step for step in steps}, may_be_log=True)
         figure = draw(study, made, look, XAxis("training step"), "training loss", min)
-        drawn.append(Drawn("learning_curves", figure, f"Training loss by step. {_BANDS}", aside=True))
+        drawn.append(Drawn("learning_curves", figure, f"Training loss by step. {bands_text(made)}", aside=True))
     return drawn
 
 
@@ -112,30 +115,49 @@ def _is_worth_drawing(study: StudyRecords, metric: str, ats: Sequence) -> bool:
 
 def _points(study: StudyRecords, column: Column, look: Mapping[str, Style]) -> Drawn:
     """Draws the mean with its interval and every seed as a dot; one line per row, in the order of the table."""
-    unit = unit_of(column.metric)
-    figure = Figure(figsize=(WIDTH, 0.75 + 0.3 * len(study.rows)), layout="constrained")
-    axes = figure.add_subplot()
-    for y, row in enumerate(study.rows):
+    unit, beside = unit_of(column.metric), []
+    for row in study.rows:
         cell = study.values(row, *column)
-        values = unit.scale * np.array(finite_values(cell))
-        interval = mean_interval(values.tolist()) if len(values) else None
-        if interval:
-            _points_row(axes, y, values, interval, look[row])
+        found = finite_values(cell)
+        note = f" ({len(found)}/{len(cell)})" if len(found) < len(cell) else ""
+        beside.append(f"{mean_interval(found).scaled(unit.scale).text(unit.digits)}{note}" if found else "-")
+    axes = row_axes([*study.rows], beside)
+    for y, row in enumerate(study.rows):
+        if values := finite_values(study.values(row, *column)):
+            interval = mean_interval(values).scaled(unit.scale)
+            _points_row(axes, y, unit.scale * np.array(values), interval, look[row])
             if study.is_none(row):
                 axes.axvline(interval.mean, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
-        note = f" ({len(values)}/{len(cell)})" if len(values) < len(cell) else ""
-        told = f"{interval.text(unit.digits)}{note}" if interval else "-"
-        axes.text(1.02, y, told, transform=axes.get_yaxis_transform(), va="center", fontsize=SMALL, color=INK)
-    plain_axes(axes)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
-    axes.set_yticks(range(len(study.rows)), study.rows, parse_math=False)
-    axes.set_ylim(len(study.rows) - 0.4, -0.6)
+    told = f"{words(column.metric).capitalize()}{_place(column, study)}. {_SEEDS}"
+    low, high = axes.get_xlim()
+    if (guess := unit.scale * study.guess.get(column.metric, math.inf)) - high < high - low > low - guess:
+        axes.axvline(guess, **_GUESS)
+        told += _GUESSED
     if unit.best is max and unit.scale == 100:  # shares in per cent
         low, high = axes.get_xlim()
         axes.set_xlim(max(low, -1.0), min(high, 100.5))
-    at = "" if column.at is None else f" at {column.at} {many(study.unit)}"
-    axes.set_xlabel(f"{title_of(column.metric, study.unit)}{at}", fontsize=TYPE)
-    return Drawn(_file(column.metric), figure, f"{words(column.metric).capitalize()}{at}. {_SEEDS}")
+    axes.set_xlabel(f"{title_of(column.metric, study.unit)}{_place(column, study)}", fontsize=TYPE)
+    return Drawn(_file(column.metric), axes.figure, told)
+
+
+_GUESS = dict(color="black", linewidth=0.8, zorder=0)
+_GUESSED = " Black line: one answer for all test examples."
+
+
+def _place(column: Column, study: StudyRecords) -> str:
+    return "" if column.at is None else f" at {column.at} {many(study.unit)}"
+
+
+def row_axes(labels: Sequence[str], beside: Sequence[str]) -> Axes:
+    """Returns the axes of a new figure with a line for each row: its label at the left, a text at the right."""
+    axes = Figure(figsize=(WIDTH, 0.75 + 0.3 * len(labels)), layout="constrained").add_subplot()
+    plain_axes(axes)
+    for y, text in enumerate(beside):
+        axes.text(1.02, y, text, transform=axes.get_yaxis_transform(), va="center", fontsize=SMALL, color=INK)
+    axes.set_yticks(range(len(labels)), labels, parse_math=False)
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    return axes
 
 
 def _file(metric: str) -> str:
@@ -158,9 +180,13 @@ def lines_figure(study: StudyRecords, metric: str, look: Mapping[str, Style]) ->
     made = means(study, metric, {at: at for at in ats}, may_be_log=unit.scale != 100)
     made = {row: each.scaled(unit.scale) for row, each in made.items()}
     by = "" if " by " in metric else f" by {axis.title.partition(' (')[0]}"
-    told = f"{words(metric).capitalize()}{by}. {_BANDS}"
+    told = f"{words(metric).capitalize()}{by}. {bands_text(made)}"
     told += f" Dashed: where rows were trained, {axis.trained:g}." if axis.trained else ""
-    figure = draw(study, made, look, axis, title_of(metric, study.unit), unit.best or min)
+    low, high = limits(made)
+    guess = unit.scale * study.guess.get(metric, math.inf)
+    told += _GUESSED if low < guess < high else ""
+    at_guess = functools.partial(Axes.axhline, y=guess, **_GUESS)
+    figure = draw(study, made, look, axis, title_of(metric, study.unit), unit.best or min, at_guess)
     return Drawn(f"{_file(metric)}_lines", figure, told)
 
 
@@ -182,12 +208,27 @@ def means(study: StudyRecords, metric: str, places: Mapping[float, At], may_be_l
 
     def made(geometric: bool) -> dict[str, RowCurve]:
         cells = {row: {x: study.values(row, metric, at) for x, at in places.items()} for row in study.rows}
-        return {row: line(by_x, geometric) for row, by_x in cells.items()}
+        best = _best_of_weights(study, metric, cells)
+        return {row: line(by_x, geometric, best[row]) for row, by_x in cells.items()}
 
     found = {row: each for row, each in made(False).items() if len(each.x)}
     mean = np.concatenate([each.mean[np.isfinite(each.mean)] for each in found.values()] or [np.zeros(0)])
     if may_be_log and len(mean) and mean.min() > 0 and mean.max() > 4 * mean.min():
         return {row: each for row, each in made(True).items() if row in found}
+    return found
+
+
+def _best_of_weights(
+    study: StudyRecords, metric: str, cells: Mapping[str, Mapping[float, Values]]
+) -> dict[str, dict[float, Values]]:
+    """Returns, for each row, the values by seed of the best row of the same weights, at the places where that is another."""
+    order, found = unit_of(metric).best or min, {row: {} for row in cells}
+    runs = {row: term(study, row, metric).runs for row in cells}
+    for x in {x for by_x in cells.values() for x in by_x}:
+        means_of = {row: np.mean([*by_x[x].values()]) for row, by_x in cells.items() if is_whole(by_x[x])}
+        for row in means_of:
+            best = order((other for other in means_of if runs[other] == runs[row]), key=means_of.__getitem__)
+            found[row] |= {x: cells[best][x]} if best != row else {}
     return found
 
 
@@ -227,12 +268,14 @@ def panels_of(study: StudyRecords, lines: Iterable[str]) -> dict[str, list[str]]
 
 
 def _parted(panels: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Splits panels of many rows."""
+    """Splits panels of many rows; "YaRN" and "YaRN, tuned" stay together."""
     made = {}
     for title, rows in panels.items():
         count = -(-len(rows) // _ROOM)
+        names = list(dict.fromkeys(row.partition(",")[0] for row in rows))
         for part in range(count):
-            made[title if count == 1 else f"{title}, {part + 1} of {count}"] = rows[part::count]
+            own = [row for row in rows if row.partition(",")[0] in names[part::count]]
+            made[title if count == 1 else f"{title}, {part + 1} of {count}"] = own
     return made
 
 
@@ -280,7 +323,13 @@ def line_panels(
     for axes in grid:
         dress(axes)
         _mark_places(axes, axis, sorted({x for each in lines.values() for x in each.x}))
-        scale_y(axes, lines)
+        if any(each.geometric for each in lines.values()):
+            axes.set_yscale("log")
+            low, high = limits(lines)
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.set_ylim(*limits(lines))
     for axes, rows, height in zip(grid, panels.values(), heights, strict=True):
         again = {row: REFERENCE for row in repeated if row not in rows}
         _name_lines(axes, {row: lines[row] for row in (*rows, *again)}, {**look, **again}, height - 0.25)
@@ -341,30 +390,37 @@ def draw_line(axes: Axes, made: RowCurve, style: Style) -> None:
         axes.fill_between(made.x, made.low, made.high, color=style.color, alpha=0.14, linewidth=0)
 
 
-def scale_y(axes: Axes, lines: Mapping[str, RowCurve]) -> None:
-    """Sets limits from the means, and a logarithmic axis for geometric means.
+def limits(lines: Mapping[str, RowCurve]) -> tuple[float, float]:
+    """Returns the limits of the axis of values, which is logarithmic for geometric means.
 
-    Bands add at most a quarter: the band of two seeds is 12 standard errors wide and would flatten everything else.
+    Bands add at most a quarter to the span of the means: wide ones would flatten everything else.
     """
-    mean = np.concatenate([each.mean for each in lines.values()])
+    is_log = any(each.geometric for each in lines.values())
+    there, back = (np.log, np.exp) if is_log else (np.asarray, float)
+    mean, bottom, top = there(np.concatenate([[each.mean, each.low, each.high] for each in lines.values()], axis=1))
     low, high = np.nanmin(mean), np.nanmax(mean)
-    if any(each.geometric for each in lines.values()):
-        axes.set_yscale("log")
-        axes.set_ylim(low * (low / high) ** 0.08, high * (high / low) ** 0.04)
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        return
-    half_width = np.nan_to_num(np.concatenate([each.half_width for each in lines.values()]))
     span = high - low or 0.1 * abs(high) or 1.0
-    bottom = max(np.nanmin(mean - half_width), low - 0.25 * span) - 0.04 * span
-    axes.set_ylim(bottom, min(np.nanmax(mean + half_width), high + 0.25 * span) + 0.04 * span)
+    bottom, top = max(np.nanmin([*bottom, low]), low - 0.25 * span), min(np.nanmax([*top, high]), high + 0.25 * span)
+    return back(bottom - 0.04 * span), back(top + 0.04 * span)
+
+
+def bands_text(lines: Mapping[str, RowCurve]) -> str:
+    """Says what the lines and the bands show."""
+    kinds = sorted({kind for each in lines.values() for kind in each.kinds})
+    return f"Lines are means over seeds, bands 95 % intervals{''.join(f'; {kind}' for kind in kinds)}.{cut_text(lines)}"
+
+
+def cut_text(lines: Mapping[str, RowCurve]) -> str:
+    """Says which bands the frame cuts; "" for none."""
+    low, high = limits(lines)
+    cut = [row.strip() for row, each in lines.items() if (each.low < low).any() or (each.high > high).any()]
+    return f" The frame cuts the bands of {listed(list(dict.fromkeys(cut)))}." if cut else ""
 
 
 def _name_lines(axes: Axes, lines: Mapping[str, RowCurve], look: Mapping[str, Style], height: float) -> None:
     """Names each line at its right end; names move apart until none overlap, and a thin line in its colour leads back.
 
-    It is dotted where a line ends long before the others, as it would be taken for more of that line.
+    A line that ends long before the others has its name on the spot: a long leader would be taken for more of the line.
 
     Args:
       height: height of the panel in inches.
@@ -374,29 +430,20 @@ def _name_lines(axes: Axes, lines: Mapping[str, RowCurve], look: Mapping[str, St
     for row, each in lines.items():
         known = np.flatnonzero(np.isfinite(each.mean))
         ends[row] = to_axes.transform((each.x[known[-1]], each.mean[known[-1]])) if len(known) else np.array([1.0, 0.0])
-    order, last = sorted(ends, key=lambda row: ends[row][1]), max((x for x, _ in ends.values()), default=0.0)
-    for row, y in zip(order, spread_apart([ends[row][1] for row in order], 0.145 / height), strict=True):
-        note = lines[row].note
-        axes.annotate(
-            f"{row} ({note})" if note else row,
-            ends[row],
-            xycoords="axes fraction",
-            xytext=(1.05, y),
-            textcoords="axes fraction",
-            parse_math=False,
-            va="center",
-            fontsize=SMALL,
-            color=GREY if look[row] is REFERENCE else INK,
-            arrowprops=dict(
-                arrowstyle="-",
-                color=look[row].color,
-                linewidth=0.8,
-                linestyle=":" if ends[row][0] < last - 0.1 else "-",
-                shrinkA=1,
-                shrinkB=2,
-                relpos=(0, 0.5),
-            ),
-        )
+    last = max((x for x, _ in ends.values()), default=0.0)
+    order = sorted((row for row in ends if ends[row][0] >= last - 0.1), key=lambda row: ends[row][1])
+    heights = dict(zip(order, spread_apart([ends[row][1] for row in order], 0.145 / height), strict=True))
+    for row, end in ends.items():
+        text = f"{row} ({note})" if (note := lines[row].note) else row
+        ink = dict(parse_math=False, va="center", fontsize=SMALL, color=GREY if look[row] is REFERENCE else INK)
+        if row not in heights:
+            halo = [withStroke(linewidth=2, foreground="white")]
+            near = dict(xytext=(4, 6), textcoords="offset points", path_effects=halo)
+            axes.annotate(text, end, xycoords="axes fraction", **near, **ink)
+            continue
+        leader = dict(arrowstyle="-", color=look[row].color, linewidth=0.8, shrinkA=1, shrinkB=2, relpos=(0, 0.5))
+        aside = dict(xytext=(1.05, heights[row]), textcoords="axes fraction", arrowprops=leader)
+        axes.annotate(text, end, xycoords="axes fraction", **aside, **ink)
 
 
 def spread_apart(wanted: Sequence[float], gap: float) -> np.ndarray:
@@ -429,7 +476,7 @@ def _by_position(study: StudyRecords, metric: str, window: int, look: Mapping[st
     axis = XAxis(f"{many(study.unit)} before, in a window of {window:,}", trained, {}, log=True)
     made = means(study, metric, places, may_be_log=True)
     figure = draw(study, made, look, axis, title_of("loss", study.unit), min)
-    told = f"Loss of each {study.unit} by how many stand before it in its window of {window:,}. {_BANDS}"
+    told = f"Loss of each {study.unit} by how many stand before it in its window of {window:,}. {bands_text(made)}"
     return Drawn(f"loss_by_position_{window}", figure, told, aside=True)
 
 
@@ -457,7 +504,7 @@ def _depth_maps(study: StudyRecords, metric: str) -> Drawn:
     for axes in grid.flat[len(maps) :]:
         axes.set_axis_off()
     figure.supxlabel(f"length ({many(study.unit)})", fontsize=TYPE)
-    figure.supylabel("depth", fontsize=TYPE)
+    figure.supylabel("depth (0 start, 1 end)", fontsize=TYPE)
     what = words(metric.removesuffix(" by depth"))
     told = (
         f"{what.capitalize()} (%) by length and by depth in the text, mean over seeds. Rows without a map find nothing."

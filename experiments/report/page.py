@@ -11,6 +11,7 @@ import dataclasses
 import math
 import pathlib
 import re
+import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -29,10 +30,10 @@ from experiments.report.claims import (
     looked_at,
 )
 from experiments.report.figures import Drawn
-from experiments.report.statistics import LEVEL, Estimate, is_whole
+from experiments.report.statistics import LEVEL, Estimate, finite_values, is_whole
 from experiments.report.studies import study_of
 from experiments.report.table import StudyTable
-from experiments.report.units import Unit
+from experiments.report.units import Unit, words
 from posjax.describe.figures import save
 from posjax.describe.markdown import escape_markdown, grid
 from posjax.files import replace_file
@@ -56,8 +57,9 @@ def make_page(
     """Returns the page of a study, which need not be finished.
 
     Args:
-      config: of the study; `title`, `point`, `notes`, `paper`, `axis`, `curves` and `page` (says, headings, headline,
-        links; tables=False leaves the tables and figures of studies out) are shown if given.
+      config: of the study; `title`, `point`, `notes`, `paper`, `axis`, `curves`, `against` (labels of the rows that every
+        row is compared with, `none` by default) and `page` (says, headings, headline, links; tables=False leaves the tables
+        and figures of studies out) are shown if given.
       records: of all rows. They decide the claims of the study of this name in configs/.
       command: runs the study.
       points: of its tuning.
@@ -81,10 +83,10 @@ def make_page(
     for drawn, below in _across(records, config):
         parts += [_image(drawn), below]
         all_drawn.append(drawn)
-    look = figures.styles(records)
+    look, (records, unlearned) = figures.styles(records), _learned(records)
     for study in records.studies.values() if _page_of(config).get("tables", True) else ():
         name = heading_of(study.name, config) if len(records.studies) > 1 else ""
-        tables = table.tables(study, name)
+        tables = table.tables(study, name, config.get("against", ()))
         drawn = figures.study_figures(study, look)
         if "curves" in config and (beside := paper.beside_curves(study, config.curves, look)):
             drawn.insert(1, beside)
@@ -98,7 +100,8 @@ def make_page(
     parts += ["## How it was run", f"```\n{command}\n```" if command else ""]
     hours = f"At most {hours_text(hours_of(records, points))}, of choosing rates and measuring too."
     parts += [f"{capital(regime(records))}. {hours}"]
-    parts += [escape_markdown(config.get("notes", "")), *map(escape_markdown, _notes(records) + _tuning_notes(records))]
+    notes = [config.get("notes", ""), *unlearned, *_notes(records), *_tuning_notes(records)]
+    parts += map(escape_markdown, notes)
     parts += ["## How to read it", how_to_read(records, all_tables, judged)]
     return Page("\n\n".join(filter(None, parts)) + "\n", all_drawn, all_tables)
 
@@ -146,6 +149,30 @@ def in_config_order(records: Iterable[Record], config: ConfigDict) -> Records:
         return dataclasses.replace(record, metrics=metrics)
 
     return Records(map(headed, sorted(records, key=place)))
+
+
+def _learned(records: Records) -> tuple[Records, list[str]]:
+    """Returns the records without the retrieval tasks that no row of a study ever solves, and a sentence on each."""
+    kept, said = [], []
+    for study in records.studies.values():
+        solved = {
+            metric.removesuffix(_EXACT): any(
+                any(finite_values(study.values(r, metric, at))) for r in study.rows for at in ats
+            )
+            for metric, ats in study.metrics.items()
+            if metric.endswith(_EXACT)
+        }
+        failed = tuple(f"{task} " for task, is_solved in solved.items() if not is_solved)
+        for record in study.records:
+            metrics = {name: value for name, value in record.metrics.items() if not name.startswith(failed)}
+            kept.append(dataclasses.replace(record, metrics=metrics))
+        if failed:
+            tasks = ", ".join(words(task).strip() for task in failed)
+            said.append(f"No row of {study.name} solves {tasks}: not learned; train with data.retrieval.share above 0.")
+    return Records(kept), said
+
+
+_EXACT = " exact match"  # ends the name of a retrieval task's metric
 
 
 def _page_of(config: ConfigDict) -> ConfigDict:
@@ -263,11 +290,15 @@ def regime(records: Iterable[Record]) -> str:
         _span({record.parameters for record in records}, "{:,}", "parameter"),
         _span({record.steps for record in records if record.steps}, "{:,}", "step"),
         _span({record.passes for record in records if record.passes}, "{:.3g}", "pass"),
+        *(_span({r.guess[what] for r in records if r.guess}, "{:,}", noun) for what, noun in _TESTED.items()),
         "" if records[0].each else _span(seeds, "{}", "seed"),
     ]
     rates = _span({record.learning_rate for record in records if record.learning_rate}, "{:g}", "")
     parts += [f"learning rate {rates.strip()}"] if rates else []
     return ", ".join([*filter(None, parts), *dict.fromkeys(record.device for record in records)])
+
+
+_TESTED = {"classes": "class", "examples": "test example"}
 
 
 def _units_of_repetition(records: Iterable[Record]) -> str:
@@ -319,6 +350,14 @@ def _notes(records: Records) -> list[str]:
     """Returns notes on rows that are not quite comparable, and on the choice of learning rates."""
     notes = []
     for study in records.studies.values():
+        guess = study.guess.get("loss", math.inf)
+        if above := [
+            row for row in study.rows if statistics.mean(finite_values(study.values(row, "loss")) or [0.0]) > guess
+        ]:
+            notes.append(
+                f"The held-out loss of {table.listed(above)} in {study.name} is above that of guessing ({guess:.3f} nats): "
+                "trained for too long on too few examples."
+            )
         if study.records[0].each:  # one model on each text: a row has the unit of repetition that suits it
             continue
         seeds = {row: sorted(record.seed for record in found) for row, found in study.rows.items()}
@@ -370,8 +409,9 @@ def how_to_read(records: Records, tables: Sequence[StudyTable], judged: Sequence
     if tests and tests[-1]:
         parts.append(
             f"The best mean of a column is bold and {table.TIED} stands before what is not clearly behind it; *better* and "
-            f"*worse* are clear differences to no encoding, *not settled* are unclear ones: {paired}, at {LEVEL:g} after "
-            f"Holm's correction over the tests of a table ({' to '.join(map(str, sorted({tests[0], tests[-1]})))})."
+            f"*worse* are clear differences to the row that the column names, *not settled* are unclear ones: {paired}, at "
+            f"{LEVEL:g} after Holm's correction over the tests of a table "
+            f"({' to '.join(map(str, sorted({tests[0], tests[-1]})))})."
         )
     if judged:
         tested = f"{judged[0].tests} claims of this study" if judged[0].tests > 1 else "one claim of this study"

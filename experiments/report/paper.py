@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 from ml_collections import ConfigDict
 
 from experiments.records import Records, StudyRecords
@@ -126,9 +125,7 @@ def forest(found: Sequence[Compared], paper: ConfigDict) -> Drawn:
     Filled dots agree or disagree after Holm's correction; in the grey band the paper's differences count as none.
     """
     unit = unit_of(paper.metric)
-    figure = Figure(figsize=(figures.WIDTH, 0.8 + 0.27 * len(found)), layout="constrained")
-    axes = figure.add_subplot()
-    figures.plain_axes(axes)
+    axes = figures.row_axes([each.what for each in found], [each.judgement for each in found])
     axes.axvspan(-paper.tie * unit.scale, paper.tie * unit.scale, color="#eeeeee", zorder=0)
     axes.axvline(0, color="black", linewidth=0.8, zorder=1)
     for y, each in enumerate(found):
@@ -138,10 +135,6 @@ def forest(found: Sequence[Compared], paper: ConfigDict) -> Drawn:
         look = dict(fmt="o", color=color, markerfacecolor=face, markersize=5, elinewidth=1.5, capsize=2.5)
         axes.errorbar(ours.mean, y, xerr=half, **look)
         axes.plot(each.paper, y, "D", color=INK, markerfacecolor="none", markersize=5)
-        right = axes.get_yaxis_transform()
-        axes.text(1.02, y, each.judgement, transform=right, va="center", fontsize=figures.SMALL, color=INK)
-    axes.set_yticks(range(len(found)), [each.what for each in found], parse_math=False, fontsize=figures.SMALL)
-    axes.set_ylim(len(found) - 0.4, -0.6)
     axes.set_xlabel(f"difference of {paper.metric} ({unit.of_differences})", fontsize=figures.TYPE)
     planned = [each.judgement for each in found if not each.tie]
     told = (
@@ -149,7 +142,7 @@ def forest(found: Sequence[Compared], paper: ConfigDict) -> Drawn:
         f"differences {planned.count(AGREES)} agree with ours, {planned.count(DISAGREES)} do not and "
         f"{planned.count(UNSETTLED)} are not settled here."
     )
-    return Drawn("beside_the_paper", figure, told)
+    return Drawn("beside_the_paper", axes.figure, told)
 
 
 def along(records: Records, axis: ConfigDict) -> Drawn | None:
@@ -169,7 +162,7 @@ def along(records: Records, axis: ConfigDict) -> Drawn | None:
     shown = XAxis(axis.title, None, names, log=places[ordered[-1]] >= 8 * places[ordered[0]])
     title = title_of(column.metric, records[0].unit)
     figure = figures.line_panels(lines, figures.styles(records), {"": list(lines)}, shown, title)
-    told = f"{column.metric.capitalize()} along the {axis.title}: means and 95 % intervals over seeds."
+    told = f"{column.metric.capitalize()} along the {axis.title}. {figures.bands_text(lines)}"
     each = [records.studies[study] for study in ordered]
     several = [study for study in each if all(len(study.values(row, *column)) > 1 for row in study.rows)]
     gains = _gains(several[0], several[-1], column) if len(several) > 1 else []
@@ -180,7 +173,8 @@ def _over_studies(cells: Mapping[float, Mapping[int, float | None]]) -> RowCurve
     """Returns the curve of {x: values by seed} of studies that may have different seeds."""
     each = [line({x: values}) for x, values in cells.items()]
     x, mean, half_width = (np.concatenate(parts) for parts in zip(*(curve[:3] for curve in each), strict=True))
-    return RowCurve(x, mean, half_width, next((curve.note for curve in each if curve.note), ""))
+    note, kinds = next((curve.note for curve in each if curve.note), ""), frozenset().union(*(c.kinds for c in each))
+    return RowCurve(x, mean, half_width, note, kinds=kinds)
 
 
 def _gains(first: StudyRecords, last: StudyRecords, column: Column) -> list[str]:

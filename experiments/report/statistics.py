@@ -11,6 +11,7 @@ Scandinavian Journal of Statistics 6(2), 65-70.
 import math
 import statistics
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from scipy.special import stdtr, stdtrit  # Student's t: scipy.stats.t calls the
 from experiments.records import At, StudyRecords
 
 LEVEL = 0.05  # the chance of at least one false separation among the tests of a family
+_ROUNDING = 2.0**-21  # a few roundings of float32, as a share of the largest number in a sum
 
 
 class Interval(NamedTuple):
@@ -196,7 +198,7 @@ def difference_of(a: WeightedCell, b: WeightedCell) -> Estimate:
 
 
 def _by_seed(terms: Sequence[WeightedCell]) -> list[float]:
-    """Returns the sum of the terms for each seed that all of them have."""
+    """Returns the sum of the terms for each seed that all of them have; sums that differ by roundings alone become equal."""
     seeds = [seed for seed in terms[0].values if all(seed in each.values for each in terms)]
     if not seeds:
         names = " and ".join(dict.fromkeys(each.name for each in terms))
@@ -204,7 +206,11 @@ def _by_seed(terms: Sequence[WeightedCell]) -> list[float]:
     for each in terms:
         if failed := [seed for seed in seeds if not _is_finite(each.values[seed])]:
             raise ValueError(f"{each.name} is not finite at seeds {failed}")
-    return [math.fsum(each.weight * each.values[seed] for each in terms) for seed in seeds]
+    parts = np.array([[each.weight * each.values[seed] for each in terms] for seed in seeds], float)
+    sums, rounding = [math.fsum(each) for each in parts], _ROUNDING * np.abs(parts).max()
+    if np.ptp(sums) > rounding:
+        return sums
+    return [0.0 if abs(sums[0]) <= rounding else sums[0]] * len(sums)
 
 
 def _is_finite(value: float | None) -> bool:
@@ -268,7 +274,9 @@ class RowCurve(NamedTuple):
     """One row's curve of [n] points; nan if not every seed is finite, since a mean of survivors would be biased.
 
     Attributes:
+      half_width: of 95 % intervals; half the range where there are two seeds, whose interval would be 9 ranges wide.
       note: "" or e.g. "3/5 finite".
+      kinds: words on `half_width`: `PAIRED`, `RANGE`.
       geometric: whether `mean` is the geometric mean, and `half_width` in units of the logarithm.
     """
 
@@ -277,6 +285,7 @@ class RowCurve(NamedTuple):
     half_width: np.ndarray
     note: str = ""
     geometric: bool = False
+    kinds: frozenset[str] = frozenset()
 
     @property
     def low(self) -> np.ndarray:
@@ -292,27 +301,44 @@ class RowCurve(NamedTuple):
         return self._replace(mean=factor * self.mean, half_width=half_width)
 
 
-def line(cells: Mapping[float, Mapping[int, float | None]], geometric: bool = False) -> RowCurve:
+PAIRED = "of rows that read the same weights, intervals of the difference from the best of them, paired by seed"
+RANGE = "of two seeds, their range"
+
+
+def line(
+    cells: Mapping[float, Mapping[int, float | None]],
+    geometric: bool = False,
+    base: Mapping[float, Mapping[int, float | None]] = MappingProxyType({}),
+) -> RowCurve:
     """Returns the curve of {x: values by seed} at the points that every seed has, in the order of x.
 
     Args:
       cells: {x: values by seed}.
       geometric: takes means of logarithms, for a logarithmic axis.
+      base: {x: values by seed} of another row: half-widths are there those of the differences from it.
     """
     seeds = {seed for values in cells.values() for seed in values}
     cells = {x: values for x, values in sorted(cells.items()) if values.keys() == seeds}
     fewest = min((len(finite_values(values)) for values in cells.values()), default=0)
-    intervals = []
-    for values in cells.values():
-        found = (
-            [math.log(value) for value in finite_values(values) if value > 0] if geometric else finite_values(values)
-        )
-        known = is_whole(values) and len(found) == len(values)
-        intervals.append(mean_interval(found) if known else Interval(math.nan, math.nan))
-    mean = np.array([interval.mean for interval in intervals], float)
-    half_width = np.array([interval.half_width for interval in intervals], float)
+    points = []
+    for x, values in cells.items():
+        found, origin = (_on_axis(each, geometric) for each in (values, base.get(x, {})))
+        if len(found) < len(values):
+            points.append((math.nan, math.nan))
+            continue
+        apart = [value - origin.get(seed, 0.0) for seed, value in found.items()]
+        half_width = np.ptp(apart) / 2 if len(apart) == 2 else mean_interval(apart).half_width
+        points.append((statistics.fmean(found.values()), half_width))
+    mean, half_width = np.array(points, float).reshape(-1, 2).T
     note = finite_note(fewest, len(seeds))
-    return RowCurve(np.array(list(cells), float), np.exp(mean) if geometric else mean, half_width, note, geometric)
+    kinds = frozenset([PAIRED] * bool(base) + [RANGE] * (len(seeds) == 2))
+    return RowCurve(np.array([*cells], float), np.exp(mean) if geometric else mean, half_width, note, geometric, kinds)
+
+
+def _on_axis(values: Mapping[int, float | None], geometric: bool) -> dict[int, float]:
+    """Returns the finite values by seed, or the logarithms of the positive ones."""
+    found = {seed: float(value) for seed, value in values.items() if _is_finite(value)}
+    return {seed: math.log(value) for seed, value in found.items() if value > 0} if geometric else found
 
 
 def finite_note(finite: int, seeds: int) -> str:

@@ -1,5 +1,6 @@
 """One study as a table: rows with mean, interval and verdict, in Markdown."""
 
+import itertools
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -55,15 +56,22 @@ class StudyTable(NamedTuple):
 
 
 class Comparison:
-    """The rows of a study in some columns, with the tests of their table: each row against the best, and against `none`."""
+    """The rows of a study in some columns, with the tests of their table: each row against the best, and against others.
 
-    def __init__(self, study: StudyRecords, columns: Sequence[Column], against_none: Sequence[Column]):
+    Args:
+      compared: columns in which every row is tested against each of `against`.
+      against: labels of rows; `none` by default.
+    """
+
+    def __init__(
+        self, study: StudyRecords, columns: Sequence[Column], compared: Sequence[Column], against: Sequence[str] = ()
+    ):
         self.study = study
         self.none = next(filter(study.is_none, study.rows), None)
+        self.against = [row for row in study.rows if (row in against if against else row == self.none)]
         self.best = {column: self._best(column) for column in columns}
-        pairs = [(column, row, best) for column, best in self.best.items() if best for row in study.rows]
-        if self.none:
-            pairs += [(column, row, self.none) for column in against_none for row in study.rows]
+        pairs = [(column, row, best) for column, best in self.best.items() if best is not None for row in study.rows]
+        pairs += [(column, row, other) for column in compared for other in self.against for row in study.rows]
         found: dict[Any, Estimate] = {}
         for column, a, b in pairs:
             key = (column, frozenset((a, b)))
@@ -75,7 +83,7 @@ class Comparison:
     def tests(self) -> int:
         return max((verdict.tests for verdict in self.judged.values()), default=0)
 
-    def verdict(self, column: Column, a: str, b: str) -> Verdict | None:
+    def verdict(self, column: Column, a: str, b: str | None) -> Verdict | None:
         """Returns the verdict on the difference of two rows, in either order; None if a row has a seed that is not finite."""
         return self.judged.get((column, frozenset((a, b))))
 
@@ -88,17 +96,29 @@ class Comparison:
         return (1 if unit.best is max else -1) * unit.scale * (self.mean(row, column) - self.mean(other, column))
 
     def _best(self, column: Column) -> str | None:
-        """Returns the row of the best mean, among rows whose seeds are all finite, or None."""
+        """Returns the row of the best mean, among rows whose seeds are all finite; None if all of them guess."""
         order = unit_of(column.metric).best
         means = {row: self.mean(row, column) for row in self.study.rows if is_whole(self.study.values(row, *column))}
-        return order(means, key=means.__getitem__) if order and len(means) > 1 else None
+        if order is None or len(means) < 2 or self.all_guess(column):
+            return None
+        return order(means, key=means.__getitem__)
+
+    def all_guess(self, column: Column) -> bool:
+        """Whether no row is clearly better than one answer for all test examples; False if that score is unknown."""
+        score, order = self.study.guess.get(column.metric), unit_of(column.metric).best
+        cells = [self.study.values(row, *column) for row in self.study.rows]
+        found = [mean_interval(finite_values(cell)) for cell in cells if is_whole(cell)]
+        ahead = [each for each in found if score is not None and order(each.mean, score) != score]
+        return score is not None and bool(found) and all(abs(each.mean - score) <= each.half_width for each in ahead)
 
     def finding(self, column: Column, title: str) -> str:
         """The sentence about a table: its best row, rows not clearly behind it, and rows better or worse than `none`."""
-        best = self.best.get(column)
-        if best is None or (unit_of(column.metric).best is max and self.mean(best, column) == 0):
+        best, unit = self.best.get(column), unit_of(column.metric)
+        if self.all_guess(column):
+            score = f"{unit.scale * self.study.guess[column.metric]:.{unit.digits}f}"
+            return f"No row is clearly better than guessing: one answer for all has {title} {score}."
+        if best is None or (unit.best is max and self.mean(best, column) == 0):
             return ""
-        unit = unit_of(column.metric)
         others = [row for row in self.study.rows if self.verdict(column, row, best)]
         tied = [row for row in others if not self.verdict(column, row, best).separated]
         top = mean_interval(finite_values(self.study.values(best, *column))).scaled(unit.scale).text(unit.digits)
@@ -124,20 +144,20 @@ class Comparison:
             if note := finite_note(len(found), len(values)):
                 cells.append(TableCell(f"{text} ({note})" if text else note))
                 continue
-            verdict = self.verdict(column, row, best) if best else None
+            verdict = self.verdict(column, row, best)
             cells.append(TableCell(f"{TIED} {text}" if verdict and not verdict.separated else text, row == best))
         return cells
 
-    def effects(self, column: Column) -> list[TableCell]:
-        """The difference of each row from `none`; a dash where a seed is not finite."""
+    def effects(self, column: Column, other: str) -> list[TableCell]:
+        """The difference of each row from another; a dash where a seed is not finite."""
         unit, cells = unit_of(column.metric), []
         for row in self.study.rows:
-            verdict = self.verdict(column, row, self.none)
+            verdict = self.verdict(column, row, other)
             if verdict is None:
                 cells.append(TableCell("-"))
                 continue
             half = verdict.estimate.interval().scaled(unit.scale).half_width
-            gain = self.gain(row, column, self.none)
+            gain = self.gain(row, column, other)
             cells.append(TableCell(*better_or_worse(gain, half, unit.digits, verdict.separated)))
         return cells
 
@@ -188,11 +208,12 @@ def headline_columns(study: StudyRecords) -> list[Column]:
     return [Column(metric, at) for at in ats if at in (study.trained_at, ats[-1])]
 
 
-def tables(study: StudyRecords, name: str) -> list[StudyTable]:
+def tables(study: StudyRecords, name: str, against: Sequence[str] = ()) -> list[StudyTable]:
     """Returns the tables of a study: its single numbers with the costs of rows, then each metric by length.
 
     Args:
       name: name of the study for headings.
+      against: labels of the rows that every row is compared with; `none` by default.
     """
     metrics = shown_metrics(study)
     singles = [Column(metric, ats[0]) for metric, ats in metrics.items() if len(ats) == 1]
@@ -208,19 +229,19 @@ def tables(study: StudyRecords, name: str) -> list[StudyTable]:
         compared = [column for column in ends if column in columns and unit_of(column.metric).best is not None]
         metric = words(columns[0].metric)
         title = (name or metric) if index == 0 and singles else f"{name}, {metric}" if name else metric
-        made.append(_table(study, title, columns, compared, with_cost=index == 0))
+        made.append(_table(study, title, columns, compared, against, with_cost=index == 0))
     return made
 
 
-def _table(study: StudyRecords, title: str, columns, compared, with_cost: bool) -> StudyTable:
-    found = Comparison(study, columns, compared)
+def _table(study: StudyRecords, title: str, columns, compared, against, with_cost: bool) -> StudyTable:
+    found = Comparison(study, columns, compared, against)
     digits = 1 if len(columns) > 4 and unit_of(columns[0].metric).scale == 100 else None
     one_metric = len({column.metric for column in columns}) == 1 < len(columns)
     titles = [_title(column, study.unit, study.trained_at, one_metric) for column in columns]
     cells = [found.cells(column, digits) for column in columns]
-    if found.none:
-        titles += [f"{_title(column, study.unit, None, one_metric)} against none" for column in compared]
-        cells += [found.effects(column) for column in compared]
+    for other, column in itertools.product(found.against, compared):
+        titles.append(f"{_title(column, study.unit, None, one_metric)} against {other}")
+        cells.append(found.effects(column, other))
     if with_cost:
         costs = _costs(study)
         titles, cells = [*titles, *costs], [*cells, *costs.values()]

@@ -107,7 +107,7 @@ def trends_figure(found: Mapping[tuple[int, str], Trend], records: Records, axis
     figure = figures.line_panels(lines, look, panels, shown, f"lead over {axis.against} (nats)", dress=dress)
     told = (
         f"Lead over {axis.against} by {axis.title}. The lead is the loss of {axis.against} less the row's, a mean over seeds "
-        "with its 95 % interval; above 0 a row is better. Dashed: the fitted lines."
+        f"with its 95 % interval; above 0 a row is better. Dashed: the fitted lines.{figures.cut_text(lines)}"
     )
     return Drawn("trends", figure, told)
 

@@ -19,6 +19,7 @@ class Unit(NamedTuple):
         return "points" if self.scale == 100 else self.suffix.strip(" ()")
 
 
+PER_BYTE = "loss per byte"  # with it models of different tokenizers can be compared
 _SHARE = Unit(100, 2, " (%)", max)
 # A metric has the unit of the first of these names that it contains.
 UNITS = {
@@ -40,6 +41,8 @@ def unit_of(metric: str) -> Unit:
 def title_of(metric: str, unit_of_text: str = "") -> str:
     """Returns a metric with its unit: "accuracy (%)", "loss (nats per byte)", "position error (bytes)"."""
     suffix = unit_of(metric).suffix
+    if PER_BYTE in metric:
+        return f"{words(metric)} (nats)"
     if unit_of_text in ("byte", "token"):
         suffix = suffix.replace("nats", f"nats per {unit_of_text}").replace("tokens", f"{unit_of_text}s")
     return f"{words(metric)}{suffix}"

@@ -520,6 +520,7 @@ def about_run(run: Run) -> dict[str, Any]:
         "step_time": step_time / len(run.seeds) if np.isfinite(step_time) else None,
         "wall_time": run.times["elapsed"],
         "passes": _passes(run),
+        "guess": getattr(run.task, "guess", {}),
         "bos": bos_text(tokenizer) if tokenizer is not None else "",
     }
 
@@ -595,9 +596,9 @@ def _about(row: Row) -> Iterator[None]:
 
 
 def write_json(path: pathlib.Path, value: Any) -> None:
-    """Writes a readable JSON file with sorted keys; a function is written as its source and closed-over values."""
+    """Writes a readable JSON file; a function is written as its source and closed-over values."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, json.dumps(strict(_plain(value)), indent=2, sort_keys=True).encode() + b"\n")
+    replace_file(path, json.dumps(strict(_plain(value)), indent=2).encode() + b"\n")
 
 
 def _plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ from ml_collections import ConfigDict
 
 from experiments.analysis.readout import position_error
 from experiments.records import finite
+from experiments.report.units import PER_BYTE
 from experiments.studies import images
 from experiments.studies.long_context import Reader, Reading, read_tokens, retrieved, text_loss
 from experiments.studies.plan import Row, measures_of
@@ -121,6 +122,10 @@ def scores(subject: Subject, options: ConfigDict) -> list[Metrics]:
             of_seed[name] = (
                 {int(at): finite(each[index]) for at, each in values.items()} if sets else finite(values[index])
             )
+        tokenizer = getattr(run.task, "tokenizer", None)
+        if tokenizer is not None and tokenizer.digest and "loss" in of_seed:
+            share = tokens_per_byte(tokenizer, run.task.eval_data.tokens)
+            of_seed[PER_BYTE] = {at: finite(share * (x or math.nan)) for at, x in of_seed["loss"].items()}
         curve_of_seed = {"training loss": {step: loss[index] for step, loss in curve.items()}} if curve else {}
         made.append(of_seed | curve_of_seed)
     return made
@@ -130,6 +135,8 @@ def lengths(subject: Subject, options: ConfigDict) -> list[Metrics]:
     """The loss of the same tokens at every length, in sliding and in separate windows; loss by position; time and memory."""
     documents, made = subject.documents, [{} for _ in subject.seeds]
     all_lengths = sorted(options.lengths)
+    first = 1 + all_lengths[-1]
+    scored = np.concatenate([text[first : first + options.bytes] for text in documents.texts])
     windows = {n: len(documents.texts) * options.bytes // stride_of(n, options) for n in all_lengths}
     with bar(
         len(subject.seeds) * sum(n * count for n, count in windows.items()), "B", unit_scale=True, leave=False
@@ -147,6 +154,7 @@ def lengths(subject: Subject, options: ConfigDict) -> list[Metrics]:
                 }
                 if documents.tokenizer.digest:
                     at[PERPLEXITY] = math.exp(loss.sliding)
+                    at[f"{PER_BYTE} in sliding windows"] = loss.sliding * tokens_per_byte(documents.tokenizer, scored)
                 at |= {} if reader.temp_bytes is None else {"temporary bytes": reader.temp_bytes}
                 for name, value in at.items():
                     metrics.setdefault(name, {})[length] = finite(value)
@@ -154,6 +162,11 @@ def lengths(subject: Subject, options: ConfigDict) -> list[Metrics]:
                 metrics.setdefault("loss by position", {}).update(by_position)
                 b.update(length * windows[length])
     return made
+
+
+def tokens_per_byte(tokenizer: data.Tokenizer, tokens: np.ndarray) -> float:
+    """Returns the number of tokens over that of the bytes that they stand for."""
+    return len(tokens) / len(tokenizer.decode(tokens).encode())
 
 
 def retrieval(subject: Subject, options: ConfigDict) -> list[Metrics]:

@@ -18,7 +18,7 @@ SMALL = 8  # points
 
 
 def save(figure: Figure, path: str | os.PathLike, dpi: int = 200, colors: int | None = None) -> Path:
-    """Writes a PNG, atomically and without a date or version in it.
+    """Writes a PNG, PDF or SVG by the path's suffix, atomically and without a date or version in it.
 
     Args:
       colors: of a palette, which makes line drawings a third as large; all colours if None.
@@ -26,7 +26,9 @@ def save(figure: Figure, path: str | os.PathLike, dpi: int = 200, colors: int | 
     path = Path(path)
     buffer = io.BytesIO()
     FigureCanvasAgg(figure)
-    figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", bbox_inches="tight", metadata={"Software": None})
+    form = path.suffix[1:]
+    undated = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}[form]
+    figure.savefig(buffer, format=form, dpi=dpi, facecolor="white", bbox_inches="tight", metadata=undated)
     if colors is not None:
         with Image.open(buffer) as image:
             fewer = image.convert("RGB").quantize(colors, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)

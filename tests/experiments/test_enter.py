@@ -3,13 +3,13 @@
 import pathlib
 
 import pytest
-from scipy.stats import ttest_ind
-from study_records import of_metric
+from study_records import made
 
 import posjax as pj
 import posjax.spec
 from experiments import enter
-from experiments.records import Records, read_study
+from experiments.records import read_study
+from experiments.report.table import tables
 
 REPO = pathlib.Path(__file__).parents[2]
 SMALL = f"""
@@ -47,30 +47,20 @@ def workplace(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_differences_are_judged_as_one_family():
-    """Welch's p-values of four differences, each with Holm's factor."""
+def test_a_page_has_one_verdict_on_each_difference():
+    """The tests of a table are one family: entry, rope and alibi beside each other, at two lengths."""
     loss = {
         "entry": [{64: 2.00, 512: 2.10}, {64: 2.02, 512: 2.12}, {64: 2.01, 512: 2.09}],
-        "rope": [{64: 2.50, 512: 3.00}, {64: 2.52, 512: 3.30}, {64: 2.49, 512: 2.90}],
+        "rope": [{64: 2.50, 512: 3.00}, {64: 2.52, 512: 3.05}, {64: 2.49, 512: 2.90}],
         "alibi": [{64: 2.03, 512: 2.10}, {64: 2.01, 512: 2.13}, {64: 2.04, 512: 2.08}],
     }
-    records = Records(of_metric("loss", loss, trained_at=64, unit="byte", study="pydoc_decoder"))
-    lines = enter.comparison(records, pj.parse("t5")).splitlines()[2:]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    p = {
-        (other, at): ttest_ind(*([each[at] for each in loss[row]] for row in ("entry", other)), equal_var=False).pvalue
-        for at in (64, 512)
-        for other in ("rope", "alibi")
-    }
-    adjusted, largest = {}, 0.0
-    for rank, key in enumerate(sorted(p, key=p.get)):
-        adjusted[key] = largest = max(largest, min(1.0, (4 - rank) * p[key]))
-    for at, (name, own, beside_rope, p_rope, beside_alibi, p_alibi) in zip((64, 512), cells, strict=True):
-        assert name == f"pydoc_decoder: loss (nats per byte) at {at}"
-        assert own.startswith("2.010" if at == 64 else "2.103")
-        assert (float(p_rope), float(p_alibi)) == pytest.approx((adjusted["rope", at], adjusted["alibi", at]), rel=0.05)
-        assert beside_rope.endswith("better")
-        assert beside_alibi.startswith("not settled (")
+    (found,) = tables(made("loss", loss, trained_at=64, unit="byte"), "", enter.BESIDE)
+    assert found.tests == 6
+    cells = dict(zip(found.columns, (cell.text for cell in found.rows["entry"]), strict=True))
+    for at in (64, 512):
+        assert cells[f"{at} bytes against rope"].endswith("better")
+        assert cells[f"{at} bytes against alibi"].startswith("not settled (")
+    assert "entry, 2.010 ± 0.025, not clearly ahead of alibi" in found.finding
 
 
 @pytest.mark.parametrize(
@@ -98,14 +88,14 @@ def test_an_encoding_that_fails_a_property_is_not_trained(workplace, capsys):
 
 
 @pytest.mark.slow
-def test_an_entry_leaves_a_page_that_ends_with_its_comparison(workplace, capsys):
+def test_an_entry_leaves_a_page_beside_rope_and_alibi(workplace, capsys):
     assert enter.main(["mine.py", "--config=small.py"]) == 0
     printed = capsys.readouterr().out
     (workdir,) = (workplace / "runs" / "enter").glob("nothing-*")
     page = (workdir / "README.md").read_text()
-    section = page.partition("## nothing() beside RoPE and ALiBi\n\n")[2].strip()
-    assert section in printed
-    assert section.count("\n") == 1 + 3  # a score of the ViT, and two lengths of the decoder
+    assert "against rope" in page
+    assert "against alibi" in page
+    assert "against rope" in " ".join(printed.split())
     records = read_study(workdir)
     assert {(record.study, record.row) for record in records} == {
         (study, row) for study in ("digits_vit", "pydoc_decoder") for row in ("entry", "rope", "alibi")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from experiments.analysis.language.findings import (
     FIRST,
@@ -28,6 +29,7 @@ from experiments.analysis.measured import mean_text
 from experiments.analysis.page import Section, write_sections
 from experiments.analysis.vision import plots
 from experiments.records import Record, StudyRecords
+from experiments.report.figures import row_axes
 from experiments.report.statistics import Estimate, Interval, difference_of, is_whole, mean_interval, term
 from posjax.describe.figures import GREY, HUES, MARKERS, SMALL
 from posjax.describe.markdown import escape_markdown, grid
@@ -84,27 +86,32 @@ def _removal(study: StudyRecords) -> Iterator[Section]:
     moved = [row for row in costs if row.startswith("positions")]
     if not (rows := [row for row in costs if row not in moved]):
         return
-    figure = Figure(figsize=(8.0, 0.9 + 0.22 * len(rows)))
-    axes = figure.add_subplot()
-    for y, row in enumerate(rows):
-        each, color = costs[row], HUES[_scope(row)]
-        axes.errorbar(max(each.mean, 1e-4), y, xerr=np.nan_to_num(each.half_width), fmt="o", color=color, markersize=4)
-        axes.text(1.01, y, each.text(3, signed=True), transform=axes.get_yaxis_transform(), va="center", fontsize=SMALL)
+    axes = row_axes(rows, [costs[row].text(3, signed=True) for row in rows])
+    axes.figure.set_size_inches(8.0, 0.9 + 0.22 * len(rows))
+    for index, scope in enumerate(_SCOPES):
+        own = {y: costs[row] for y, row in enumerate(rows) if _scope(row) == scope}
+        if own:
+            middle, half_widths = zip(
+                *((max(each.mean, 1e-4), np.nan_to_num(each.half_width)) for each in own.values()), strict=True
+            )
+            axes.errorbar(middle, [*own], xerr=half_widths, fmt="o", color=HUES[index], markersize=4, label=scope)
     axes.axvline(_FREE, color=GREY, linewidth=0.8, linestyle=":")
-    axes.set(xscale="log", xlim=(1e-4, None), ylim=(len(rows) - 0.4, -0.6), xlabel="rise in loss (nats per token)")
-    axes.set_yticks(range(len(rows)), rows, fontsize=SMALL)
-    axes.spines[["top", "right"]].set_visible(False)
+    axes.set(xscale="log", xlim=(1e-4, None), xlabel="rise in loss (nats per token)")
     axes.grid(axis="x")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2)
     text = (
         "The loss of the same tokens when the same weights are read with less of their encoding, or with another one, minus "
         "the loss as loaded: mean and 95 % interval over texts, on a logarithmic axis (rises below 0.0001, and falls, stand "
         "at its left end). p_rope(p) turns the fastest share p of the pairs only. Nothing is trained."
     )
-    yield Section("What it costs to change a part", text, {"removal": figure})
+    yield Section("What it costs to change a part", text, {"removal": axes.figure})
 
 
-def _scope(row: str) -> int:
-    return next((i for i, name in enumerate(("all", "global", "windowed")) if row.endswith(f"{name} layers")), 3)
+_SCOPES = ("all layers", "global layers", "windowed layers", "some channels")
+
+
+def _scope(row: str) -> str:
+    return next((scope for scope in _SCOPES if row.endswith(scope)), _SCOPES[-1])
 
 
 def _frequencies(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator[Section]:
@@ -169,6 +176,7 @@ def _heads(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator[Se
         look = dict(color=HUES[index], marker=MARKERS[index], markersize=4, label=name)
         axes.errorbar(ats, found[:, 0], yerr=found[:, 1], **look)
     axes.set(xlabel="layer", ylabel="attention", ylim=(0, 1))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y")
     axes.legend()

@@ -212,6 +212,58 @@ def test_names_beside_lines_never_overlap():
     ).axes
 
 
+GUESS = {"accuracy": 1 / 3, "loss": np.log(3), "classes": 3, "examples": 120}
+
+
+def test_rows_that_guess_are_not_crowned(tmp_path):
+    fields = dict(study="digits", guess=GUESS)
+    for values, guessing in (([0.33, 0.34, 0.35], True), ([0.9, 0.91, 0.92], False)):
+        rows = [
+            record(row, seed, {"accuracy": value, "loss": 1.5 if guessing else 0.4}, **fields)
+            for row in ("none", "rope")
+            for seed, value in enumerate(values)
+        ]
+        text = write_study_page(CONFIG, rows, tmp_path, None).paths[0].read_text()
+        assert ("No row is clearly better than guessing" in text) == ("Best accuracy" not in text) == guessing
+        assert ("loss of none, rope in digits is above that of guessing (1.099 nats)" in text) == guessing
+        assert ("Black line: one answer for all" in text) == guessing
+        assert "3 classes, 120 test examples" in text
+
+
+def test_pass_keys_that_no_row_finds_are_one_sentence(tmp_path):
+    metrics = {
+        "loss": {8: 2.0, 16: 3.0},
+        "passkey exact match": {8: 0.0, 16: 0.0},
+        "passkey accuracy": {8: 0.1, 16: 0.1},
+    }
+    rows = [record(row, 0, metrics, unit="token") for row in ("none", "rope")]
+    page = write_study_page(CONFIG, rows, tmp_path, None)
+    assert [made.title for made in page.tables] == ["loss"]
+    assert "No row of digits solves pass key: not learned" in page.paths[0].read_text()
+
+
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_bands_of_the_same_weights_are_of_differences(seeds):
+    """Seeds differ by 1, readings of the same weights by 0.1 more or less."""
+    plain = [{1: 1.0 + seed, 2: 1.0 + seed} for seed in range(seeds)]
+    other = [{at: value + 0.1 for at, value in each.items()} for each in plain]
+    study = made("loss", {"rope": plain, "PI": other}, run="x")
+    lines = figures.means(study, "loss", {1: 1, 2: 2}, may_be_log=False)
+    assert lines["PI"].half_width == pytest.approx([0, 0], abs=1e-9)
+    assert lines["rope"].half_width[0] == pytest.approx(0.5 if seeds == 2 else 2.484, abs=1e-3)
+    text = figures.bands_text(lines)
+    assert "paired by seed" in text
+    assert ("their range" in text) == (seeds == 2)
+    assert "The frame cuts the bands of rope" in text
+
+
+def test_a_row_and_its_tuned_one_share_a_panel():
+    rows = [name for i in range(5) for name in (f"rope_{i}", f"rope_{i}, tuned")]
+    panels = figures.panels_of(made("loss", {row: [{1: 1.0}] for row in rows}, encoding="rope()"), rows)
+    assert len(panels) == 2
+    assert all(f"{row}, tuned" in shown for shown in panels.values() for row in shown if "," not in row)
+
+
 def test_regime_and_hours():
     rows = [record(seed=seed, passes=0.5, learning_rate=0.01) for seed in (0, 1, 2)]
     assert regime(rows) == "41,234 parameters, 500 steps, 0.5 passes, 3 seeds, learning rate 0.01, cpu"
@@ -248,6 +300,19 @@ def test_a_finished_study_is_shown_again_by_its_command(tmp_path, capsys):
     assert str(directory / "README.md") in capsys.readouterr().out
     assert report.main([str(tmp_path)]) == 2
     assert "has no config.json" in capsys.readouterr().err
+
+
+def test_a_study_is_exported_in_the_order_of_its_rows(tmp_path):
+    records = runs(labels=("rope", "none", "50% & more"))
+    order = {row: row for row in ("rope", "none", "50% & more")}
+    directory = folder(tmp_path / "s", records[::-1], name="digits", encodings=order)
+    assert report.main([str(directory), "--latex", "--csv", "--figures=pdf"]) == 0
+    lines = (directory / "tables.tex").read_text().splitlines()
+    assert [line.partition(" & ")[0] for line in lines[6:9]] == ["rope", "none", r"50\% \& more"]
+    assert r"& \textbf{" in lines[8]
+    assert r" $\pm$ " in lines[6]
+    assert (directory / "records.csv").read_text().count("\n") == 1 + len(records) * (2 + 6)
+    assert (directory / "accuracy.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_a_study_of_ours_names_its_claims(tmp_path):

@@ -83,6 +83,20 @@ def test_values_that_do_not_vary_and_single_ones():
     assert math.isnan(estimate([(1, [1.0]), (-1, [0.5, 0.6])]).p())
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("more", range(3))
+@pytest.mark.parametrize("runs", [("x", "x"), ("x", "y")])
+def test_differences_that_are_equal_but_for_roundings_do_not_vary(runs, more, dtype):
+    """Counts of 360 that are `more` larger, by seed; of two trainings: two rows whose seeds agree."""
+    right = [338, 341, 330] if runs[0] == runs[1] else [338] * 3
+    share = [{seed: float(dtype((n + add) / 360)) for seed, n in enumerate(right)} for add in (more, 0)]
+    found = contrast([WeightedCell(w, values, run) for w, values, run in zip((1, -1), share, runs, strict=True)])
+    assert found.p() == (pytest.approx(0.1) if more else 1.0)
+    assert found.value == pytest.approx(more / 360, abs=1e-6)
+    other = contrast([WeightedCell(1, {seed: 1e-3 * seed for seed in range(3)}, "x")])
+    assert other.error > 0
+
+
 def test_holm_by_hand():
     # Sorted .005 .01 .03 .04, times 4 3 2 1: .02 .03 .06 .04, and none is less than the one before it. nan is no test.
     assert holm([0.01, 0.04, math.nan, 0.03, 0.005]) == pytest.approx([0.03, 0.06, math.nan, 0.06, 0.02], nan_ok=True)

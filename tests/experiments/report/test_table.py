@@ -93,6 +93,19 @@ def test_the_headline_is_a_single_number_else_the_trained_and_the_longest_length
     assert second.title == "Digits, accuracy by length"
 
 
+@pytest.mark.parametrize("reference", ["none", "other"])
+@pytest.mark.parametrize("best", ["", "0", "best"])
+def test_a_row_of_any_label_is_tested(best, reference):
+    found = table_of("accuracy", {reference: [0.5, 0.52], best: [0.5, 0.53]})
+    assert f"{best}, 51.50 ± 19.06, not clearly ahead of {reference}." in found.finding
+    assert column(found, "accuracy (%)")[reference][0].startswith("≈")
+
+
+def test_a_reference_of_any_label_is_one():
+    found = table_of("accuracy", {"": [0.5, 0.51, 0.52], "rope": [0.9, 0.91, 0.92]}, encoding="none")
+    assert column(found, "accuracy (%) against ")["rope"][0].endswith("better")
+
+
 def test_seeds_that_are_not_finite_are_counted_and_never_best():
     found = table_of("accuracy", {"none": [0.5, 0.6], "rope": [0.9, None], "alibi": [None, None]})
     texts = column(found, "accuracy (%)")

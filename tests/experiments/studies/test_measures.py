@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from experiments.studies.measures import Subject, heads, positions, scores, windows_of
+from experiments.report.units import title_of
+from experiments.studies.measures import Subject, heads, positions, scores, tokens_per_byte, windows_of
 from experiments.studies.plan import Row
 from experiments.studies.weights import Weights
 from posjax.jsonl import append_jsonl
+from posjax.training.classification import Classification
 from posjax.training.runs import Run
 
 LENGTH = 8
@@ -94,3 +96,17 @@ def test_scores_are_those_of_the_seeds_with_a_thinned_curve(tmp_path):
     assert curve[250] == -250
     assert len(curve) == 84
     assert set(np.diff([*curve])) == {3}
+
+
+def test_the_loss_per_byte_counts_the_bytes_of_tokens():
+    """Four bytes, and a letter of two bytes that is one token here."""
+    tokenizer = types.SimpleNamespace(decode=lambda tokens: "".join("aé"[token] for token in tokens))
+    assert tokens_per_byte(tokenizer, np.array([0, 1, 0])) == 3 / 4
+    assert title_of("loss per byte in sliding windows", "token") == "loss per byte in sliding windows (nats)"
+
+
+def test_guessing_is_one_answer_for_all_test_images():
+    images = type("Images", (), {"label": np.array([0, 0, 1, 2]), "__len__": lambda self: 4})
+    task = types.SimpleNamespace(eval_data=images(), classes=3)
+    expected = {"accuracy": 0.5, "loss": 1.5 * np.log(2), "classes": 3, "examples": 4}
+    assert Classification.guess.fget(task) == pytest.approx(expected)
