@@ -35,6 +35,17 @@ if TYPE_CHECKING:
 
 # Errors that a user can mend (CheckpointError is a ValueError); all others keep their tracebacks.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
+# Beside these a user's function may raise others, when it is traced.
+_HOOK_ERRORS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    NameError,
+    RuntimeError,
+    SystemExit,
+    TypeError,
+)
 EXIT_MISTAKE = 2
 EXIT_STOPPED = os.EX_TEMPFAIL  # 75 in sysexits.h: temporary failure, try again
 _LAST_WORDS = 3.0  # seconds for the other processes to report why they end
@@ -81,6 +92,12 @@ def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, trace
         if traceback:
             raise
         return tell(error, " (--traceback shows where)")
+    except _HOOK_ERRORS as error:
+        from posjax.user_code import place_of
+
+        if traceback or (place := place_of(error)) is None:
+            raise
+        return tell(place)
 
 
 def tell(error: Any, hint: str = "") -> int:

@@ -42,11 +42,11 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     from posjax.training.runs import Run
     from posjax.training.tasks import make_task
 
-    seeds, start = (config.seed,), start_of(config)
+    seeds, start, options = (config.seed,), start_of(config), options_of(config)
     config = as_started(config, start)
     task = make_task(config)
     programs = check(task, config, seeds)
-    initial = None if start is None else initial_params(start, task, seeds, **options_of(config))
+    initial = None if start is None else initial_params(start, task, seeds, **options)
     environment.compilation_cache(workdir / "compiled")  # a restart need not compile again
     for line in programs.left_out() if is_first() else ():
         print("kept whole on every device:", line, file=sys.stderr)

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 
 from posjax.encoding import Encoding
 from posjax.extras import message_of
-from posjax.user_code import import_source, import_user_code
+from posjax.user_code import BROKEN, import_source, import_user_code, place_of
 
 _MISTAKES = (ValueError, OSError, ImportError)
 _TEXT = {"length": 16, "head_dim": 8, "num_heads": 2, "grid": (4, 6)}
@@ -53,6 +53,11 @@ def main(argv: list[str] | None = None) -> int:
         if traceback:
             raise
         print("error:", " ".join(message_of(error).split()), file=sys.stderr)
+        return 2
+    except BROKEN as error:
+        if traceback or (place := place_of(error)) is None:
+            raise
+        print("error:", place, file=sys.stderr)
         return 2
 
 

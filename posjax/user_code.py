@@ -4,14 +4,19 @@ import importlib
 import importlib.util
 import pathlib
 import sys
+import traceback
 from collections.abc import Sequence
 from types import ModuleType
+
+import jax
 
 from posjax import spec
 from posjax.attention import backends
 
-# What a file of user code may raise.
-_BROKEN = (ImportError, SyntaxError, NameError, AttributeError, TypeError, OSError)
+# What user code may raise. A program that it ended with sys.exit(0) would look like one without a fault.
+_IMPORT = (ImportError, OSError, SyntaxError, NameError)
+BROKEN = (*_IMPORT, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, SystemExit, TypeError)
+_MODULE = "posjax_user_"  # of a file
 
 
 def import_user_code(sources: Sequence[str]) -> None:
@@ -35,8 +40,21 @@ def import_source(source: str) -> ModuleType:
     """
     try:
         return _import_file(pathlib.Path(source)) if source.endswith(".py") else _import_module(source)
-    except _BROKEN as error:
+    except BROKEN as error:
         raise ValueError(f"{source}: {type(error).__name__}: {error}") from error
+
+
+def place_of(error: BaseException) -> str | None:
+    """Returns an error of a function in a user's file as one line with file, line and function; None for another error."""
+    files = {module.__file__ for name, module in sys.modules.items() if name.startswith(_MODULE)}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    if not frames:
+        return None
+    says = " ".join(str(error).split())[:200]
+    if isinstance(error, jax.errors.TracerBoolConversionError):
+        says = "a branch on an array is not possible under jax.jit; use jnp.where"
+    at = frames[-1]
+    return f"{at.filename}, line {at.lineno}, in {at.name}: {type(error).__name__}: {says}"
 
 
 def _count_registered() -> int:
@@ -55,7 +73,7 @@ def _import_module(name: str) -> ModuleType:
 
 def _import_file(path: pathlib.Path) -> ModuleType:
     """Returns the module of a file; imports it once."""
-    name = f"posjax_user_{path.resolve().as_posix().replace('/', '_').replace('.', '_')}"
+    name = f"{_MODULE}{path.resolve().as_posix().replace('/', '_').replace('.', '_')}"
     if name in sys.modules:
         return sys.modules[name]
     if not path.is_file():

@@ -5,7 +5,7 @@ import pytest
 from experiments.report.scorecard import rewrite_scorecard
 from posjax import data
 from posjax.audits.configuration import read_config
-from posjax.jsonl import read_jsonl
+from posjax.jsonl import parse_json, read_jsonl
 from posjax.pretrained.files import read_json
 from posjax.pretrained.vision.saving import read_header
 from posjax.training.identity import read_run
@@ -36,3 +36,8 @@ def test_a_value_that_is_no_object_is_told(name, tmp_path):
     path.write_text("null\n")
     with pytest.raises(ValueError, match="is not a JSON object but null"):
         READERS[name](path)
+
+
+def test_a_number_beyond_floats_is_refused():
+    with pytest.raises(ValueError, match="a whole number has 400 digits"):
+        parse_json("[" + "9" * 400 + "]", "results.jsonl")

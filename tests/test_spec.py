@@ -127,7 +127,7 @@ def test_parse_passes_encodings_through():
     assert pj.parse(encoding) is encoding
 
 
-REQUIRED = {int: "8", float: "2", tuple[float, ...]: "(1, 2)"}
+REQUIRED = {int: "8", int | tuple[int, ...]: "1", float: "2", tuple[float, ...]: "(1, 2)"}
 WRONG = [
     "'x'",
     "5",

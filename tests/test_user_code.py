@@ -8,9 +8,12 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import jax
+import jax.numpy as jnp
 import pytest
 from ml_collections import ConfigDict
 
+import experiments.cli
 import posjax as pj
 import posjax.spec
 from experiments import catalogue
@@ -230,3 +233,73 @@ def test_a_broken_file_is_one_line(command, text, message, tmp_path, capsys):
     assert err.startswith("error: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+FAULTY = """
+import sys
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+
+import posjax as pj
+
+
+@pj.register("branching")
+@dataclass(frozen=True)
+class Branching(pj.Encoding):
+    def embed(self, params, x, site):
+        return x if site.position.ravel()[0] > 0 else -x
+
+
+def ends(x, position):
+    sys.exit(0)
+
+
+def divides(x, position):
+    return 1 / 0
+
+
+def not_finite(x, position):
+    return jnp.nan * x
+
+
+def numbers(q, k, position):
+    return 1.0, 2.0
+"""
+
+
+@pytest.fixture(scope="module")
+def faulty(tmp_path_factory):
+    path = tmp_path_factory.mktemp("faulty") / "faulty.py"
+    path.write_text(FAULTY)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("ends", "faulty.py, line 18, in ends: SystemExit: 0"),
+        ("divides", "faulty.py, line 22, in divides: ZeroDivisionError: division by zero"),
+        ("not_finite", "rotate returned numbers that are not finite"),
+        ("numbers", "returned an array of shape ()"),
+    ],
+)
+def test_a_rotation_that_fails_is_no_sound_one(name, says, faulty, capsys):
+    assert cli.main(["audit", f"{faulty}:{name}", "--head-dim=8"]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_a_file_that_ends_the_process_is_a_mistake(tmp_path, capsys):
+    path = tmp_path / "ends.py"
+    path.write_text("import sys\nsys.exit(0)\n")
+    assert cli.main(["check", str(path)]) == 2
+    assert capsys.readouterr().err == f"error: {path}: SystemExit: 0\n"
+
+
+def test_a_branch_on_an_array_is_one_line_in_training(faulty, capsys):
+    def trace():
+        jax.jit(lambda x: pj.parse("branching").embed((), x, pj.sites(8)._replace(position=x[:, 0])))(jnp.ones((8, 4)))
+
+    assert experiments.cli.answer(trace, [str(faulty)]) == 2
+    says = "line 14, in embed: TracerBoolConversionError: a branch on an array is not possible under jax.jit; use jnp.where"
+    assert says in capsys.readouterr().err

@@ -167,14 +167,18 @@ def _documents(seen: Bool[np.ndarray, "T T"]) -> Int[np.ndarray, " N"]:
 
 
 def _masks(found: Bias) -> Iterator[Encoding]:
-    """Masks that hide keys as from the last query of the longest document."""
+    """Masks that hide keys as from the last and the first query of the longest document."""
     segment = found.site.segment
     document = segment == np.bincount(segment).argmax()
     row = found.seen[document][-1, document][::-1]  # by distance
     near = len(row) if row.all() else int(row.argmin())
     first = int(row[::-1].argmin())
+    later = found.seen[document][0, document]  # by distance
+    ahead = len(later) if later.all() else int(later.argmin())
     yield none()
     yield Window(near)
+    if ahead not in (1, near):
+        yield Window(near, ahead - 1)
     yield Dilated(int(row.sum()), int(row[1:].argmax()) + 1)
     yield Chunked(int(found.seen[:, 0].sum()))
     yield Sinks(first, near)

@@ -113,7 +113,6 @@ def test_columns_beyond_the_width_are_refused():
 
 
 WRONG = {
-    "odd width": ("sinusoidal()", dict(width=7), pj.sites(3), "must be even, got 7"),
     "width of two axes": (
         "sinusoidal()",
         dict(width=6),

@@ -49,7 +49,7 @@ REFUSED = [
     ("cape(max_local_shift=-1)", "must not be negative, got 5.0 and -1"),
     ("cape(max_global_scaling=0.5)", "max_global_scaling=0.5"),
     ("position_coupling(max_position=0)", "at least 1, got 0"),
-    ("axis(index=3)", "is 0, 1 or 2, got 3"),
+    ("axis(index=3)", "is 0, 1 or 2, or two of them .*; got 3"),
     ("rope(fraction=0)", "fraction=.* above 0 and at most 1, got 0"),
     ("rope(fraction=1.5)", "got 1.5"),
     ("rope(scaling=rope())", r"takes a frequency scaling, as in scaling=linear\(factor=2\), got rope\(\)"),

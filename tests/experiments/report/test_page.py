@@ -83,6 +83,14 @@ def test_a_page_says_what_it_is_given_in_order_and_escaped(written):
         assert (written[1] / link).exists()
 
 
+def test_html_shows_the_tags_of_records_as_text():
+    page = to_html(
+        "<a id='x'>\n\n<details><summary>a <b onclick=1>b</b></summary>\n\n<script>1</script>\n\nd <img src=x>\n\n</details>"
+    )
+    body = page.split("<body>")[1]
+    assert set(re.findall(r"<(\w+)", body)) == {"details", "summary", "p"}
+
+
 def test_html_is_the_markdown_with_one_stylesheet(written):
     page = to_html(written[2].paths[0].read_text())
     assert "<title>Digits &amp; &lt;bytes&gt;</title>" in page.replace("&amp;amp;", "&amp;").replace(
