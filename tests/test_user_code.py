@@ -272,7 +272,8 @@ def numbers(q, k, position):
 def faulty(tmp_path_factory):
     path = tmp_path_factory.mktemp("faulty") / "faulty.py"
     path.write_text(FAULTY)
-    return path
+    yield path
+    posjax.spec.REGISTRY.pop("branching", None)
 
 
 @pytest.mark.parametrize(
