@@ -1,5 +1,6 @@
 """Weights that rows are measured on: trained here, in a study before, or by somebody else."""
 
+import hashlib
 import math
 import pathlib
 import re
@@ -110,8 +111,11 @@ def kept_weights(row: Row, workdir: pathlib.Path, seeds: tuple[int, ...]) -> Wei
 
 
 def plain(label: str) -> str:
-    """A label as the name of a folder."""
-    return "".join(character if character.isalnum() or character in "-_." else "-" for character in label)
+    """Returns a label as the name of a folder; of a long one the beginning and a digest."""
+    name = "".join(character if character.isalnum() or character in "-_." else "-" for character in label)
+    if len(name.encode()) <= 200:  # a file system holds 255 bytes, and a hash follows
+        return name
+    return f"{name[:30]}-{hashlib.sha256(label.encode()).hexdigest()[:12]}"
 
 
 def rate_of(config: ConfigDict) -> float | None:

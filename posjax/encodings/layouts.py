@@ -24,6 +24,8 @@ class Offset:
 
     Args:
       stride: positions from one frame to the next.
+      floored: takes the whole position below stride * t, as Qwen2.5-VL does of its seconds: stride is then
+        tokens_per_second * second_per_grid_t.
       spatial_reset: rows and columns count from 0 in every block, (s + t, h, w), and what follows starts where it would
         without. Huang et al. (2025), arXiv 2510.23095, as in `get_mrope_interleave_index` of JJJYmmm/Multimodal-RoPEs
         (multimodal_ropes/pos_design/mrope_i.py).
@@ -31,10 +33,12 @@ class Offset:
 
     stride: float = 1.0
     spatial_reset: bool = False
+    floored: bool = False
 
     def place(self, block: Block, start: float) -> tuple[Float[np.ndarray, "T 3"], float]:
         """Positions of a block that begins at `start`, frame by frame and row by row; and the start of the next block."""
         grid = _grid(block) * (self.stride, 1, 1)
+        grid = np.floor(grid) if self.floored else grid
         return grid + np.multiply(start, (1, 0, 0) if self.spatial_reset else (1, 1, 1)), start + grid.max() + 1
 
 

@@ -26,6 +26,13 @@ def test_a_video_longer_than_wide_does_not_run_into_the_text_behind_it():
     assert site.position.dtype == np.int32
 
 
+def test_seconds_of_a_video_are_floored_as_in_qwen2_5_vl():
+    """1.5 positions a frame: (arange(4) * 1.5).long() + 2 in transformers' get_vision_position_ids."""
+    site = multimodal([2, (4, 1, 1), 1], Offset(stride=1.5, floored=True))
+    assert site.position[2:, 0].tolist() == [2, 3, 5, 6, 7]
+    assert multimodal([2, (4, 1, 1)], Offset(stride=1.5)).position[2:, 0].tolist() == [2, 3.5, 5, 6.5]
+
+
 def test_text_goes_on_after_a_diagonal_as_time_does():
     position = multimodal([1, (2, 7, 9), 1], Diagonal()).position
     assert position[-1].tolist() == [4, 4, 4]  # frames at 1 and 3

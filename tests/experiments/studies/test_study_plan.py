@@ -20,6 +20,7 @@ from experiments.studies.plan import (
     training_of,
 )
 from experiments.studies.readings import RESIZED, Place, spec_of
+from experiments.studies.weights import plain
 from posjax.models import ViT
 from posjax.training.classification import task_class
 
@@ -311,3 +312,12 @@ def test_a_tuned_context_keeps_its_retrieval_and_sees_whole_windows():
         assert made.batch_size * made.data.length == row.training.batch_size * row.training.data.length
         assert round(made.batch_size * made.data.retrieval.share) == 1
         assert made.data.ladder.steps == 0
+
+
+@pytest.mark.parametrize("character", ["a", "é", "长"])
+def test_a_long_label_names_a_folder(character):
+    labels = [character * 300, character * 301]
+    names = [plain(label) for label in labels]
+    assert max(len(f"{name}-{'0' * 12}".encode()) for name in names) <= 255
+    assert len({*names}) == 2
+    assert plain("rope + alibi") == "rope---alibi"
