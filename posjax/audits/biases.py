@@ -256,11 +256,11 @@ def _fitted(value: np.ndarray, distance: np.ndarray, near: np.ndarray) -> tuple[
     return slopes, np.abs(value + slopes[:, None] * distance) / largest[:, None]
 
 
-def _of_slopes(slopes: np.ndarray) -> tuple[Encoding | None, tuple[str, ...], tuple[str, ...]]:
-    """The encoding of slopes, findings, and open questions."""
+def _of_slopes(slopes: np.ndarray, some: bool = False) -> tuple[Encoding | None, tuple[str, ...], tuple[str, ...]]:
+    """The encoding of slopes, of some heads or of all, findings, and open questions."""
     biased = int(np.count_nonzero(slopes))
     if 0 < biased < len(slopes) and slopes[:biased].all():
-        encoding, findings, unknown = _of_slopes(slopes[:biased])
+        encoding, findings, unknown = _of_slopes(slopes[:biased], some=True)
         return (replace(encoding, heads=biased) if isinstance(encoding, Alibi) else None), findings, unknown
     published = alibi_slopes(len(slopes))
     if _close(slopes, published):
@@ -269,7 +269,7 @@ def _of_slopes(slopes: np.ndarray) -> tuple[Encoding | None, tuple[str, ...], tu
         if _close(slopes, others):
             return Alibi(), (what,), ()
     steepest = -float(np.log2(slopes[2 ** int(np.log2(len(slopes))) - 1])) if slopes.all() else 0.0
-    if len(slopes) > 1 and steepest > 0 and _close(slopes, alibi_slopes(len(slopes), steepest), 1e-3):
+    if (some or len(slopes) > 1) and steepest > 0 and _close(slopes, alibi_slopes(len(slopes), steepest), 1e-3):
         return Alibi(exponent=float(f"{steepest:.4g}")), (), ()
     factor = float(np.median(slopes / published))
     if _close(slopes, factor * published, 1e-3) and len(slopes) > 1:
