@@ -62,7 +62,7 @@ def adapted(rotate: Callable, order: str, make: MakeArray) -> Rotation:
         out = out.squeeze(order.index("B")) if "B" in order and out.ndim == len(order) else out
         if out.ndim != 3 or (out := out.transpose([letters.index(letter) for letter in "THD"])).shape != like.shape:
             raise ValueError(
-                f"rotate was given q and k in order={order!r} and returned an array of shape {np.shape(out)}"
+                f"rotate was given q and k in order={order!r} and returned an array of shape {getattr(x, 'shape', ())}"
             )
         if not np.isfinite(out).all():
             raise ValueError("rotate returned numbers that are not finite")
