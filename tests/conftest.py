@@ -1,5 +1,6 @@
 """Shapes and dtypes in posjax's signatures are checked under pytest, and only there."""
 
+import collections
 import gc
 import importlib.metadata
 import os
@@ -67,6 +68,16 @@ def pytest_collection_finish():
     stays for the whole session."""
     gc.freeze()
     gc.set_threshold(100_000, 20, 20)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Prints the seconds of the ten slowest files, whose budget is SECONDS in tests/test_house.py."""
+    seconds = collections.Counter()
+    for report in (report for reports in terminalreporter.stats.values() for report in reports):
+        if hasattr(report, "duration"):
+            seconds[report.nodeid.split("::")[0]] += report.duration
+    slowest = ", ".join(f"{file} {time:.0f}" for file, time in seconds.most_common(10))
+    terminalreporter.write_line(f"seconds of the ten slowest of {len(seconds)} files: {slowest}")
 
 
 _run = 0
