@@ -470,7 +470,7 @@ class PositionMap(Encoding):
         return super().hooks | {"place"}
 
     def dims(self, dims: Dims) -> Dims:
-        """The sizes by which the encoding behind the map is initialised."""
+        """Returns the Dims that the mapped encoding is initialised with."""
         return dims
 
     def axes_after(self, num_axes: int) -> int:

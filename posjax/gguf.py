@@ -150,20 +150,20 @@ def _header(content: memoryview) -> tuple[dict[str, Any], dict[str, Stored]]:
         if key in fields:
             raise _Damaged(f"the field {key!r} stands there twice")
         fields[key] = reader.value(reader.number("I"))
-    told: dict[str, tuple[tuple[int, ...], int, int]] = {}
+    headers: dict[str, tuple[tuple[int, ...], int, int]] = {}
     for _ in range(tensor_count):
         name, axes = reader.text(), reader.number("I")
-        if name in told or axes > _MOST_AXES:
+        if name in headers or axes > _MOST_AXES:
             raise _Damaged(f"the tensor {name!r} stands there twice or has {axes} axes")
         shape = tuple(reader.number("Q") for _ in range(axes))[::-1]
-        told[name] = shape, reader.number("I"), reader.number("Q")
+        headers[name] = shape, reader.number("I"), reader.number("Q")
     step = fields.get("general.alignment", 32)
     if not isinstance(step, int) or step < 1:
         raise _Damaged(f"general.alignment={step!r}")
     first = -(-reader.at // step) * step
     sizes = {int(kind): GGML_QUANT_SIZES[kind] for kind in GGMLQuantizationType}
     tensors, total = {}, 0
-    for name, (shape, kind, offset) in told.items():
+    for name, (shape, kind, offset) in headers.items():
         if kind not in sizes:
             raise _Damaged(f"the tensor {name!r} is of the unknown type {kind}")
         block, bytes_of_block = sizes[kind]

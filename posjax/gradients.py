@@ -112,8 +112,8 @@ _linear.multiple_results = True
 
 
 def _call(known, linear, function, transpose, out_avals, sequential):
-    told = dict(function=function, transpose=transpose, out_avals=tuple(out_avals), sequential=sequential)
-    return _linear.bind(*known, *linear, num_known=len(known), **told)
+    options = dict(function=function, transpose=transpose, out_avals=tuple(out_avals), sequential=sequential)
+    return _linear.bind(*known, *linear, num_known=len(known), **options)
 
 
 def _avals(arrays):

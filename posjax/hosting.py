@@ -149,8 +149,8 @@ class Hosted:
             prompt = cache is None
             site = self._observed(site, x, None if prompt else cache.site)
             cache = self._empty(site, q, k, v, cache_size) if prompt else cache
-            told = dict(prefill=prompt, consumed=BEFORE_ATTENTION, **options)
-            return attend_cached(self.encoding, self.params, q, k, v, site, cache, **told)
+            kwargs = dict(prefill=prompt, consumed=BEFORE_ATTENTION, **options)
+            return attend_cached(self.encoding, self.params, q, k, v, site, cache, **kwargs)
 
         out, cache = self._each(one, x, q, k, v, cache)
         refuse_lost(cache)
@@ -174,8 +174,8 @@ class Hosted:
 
         def one(site, x, q, k, v):
             site = self._observed(site, x)
-            told = dict(value_dim=value_dim, consumed=BEFORE_ATTENTION)
-            return remember(self.encoding, self.params, q, k, v, site, self._empty(site, q, k, v, cache_size), **told)
+            kwargs = dict(value_dim=value_dim, consumed=BEFORE_ATTENTION)
+            return remember(self.encoding, self.params, q, k, v, site, self._empty(site, q, k, v, cache_size), **kwargs)
 
         return self._each(one, x, q, k, v)
 
@@ -232,12 +232,12 @@ class Hosted:
             einsums = qk_attn_weights_einsum, attn_weights_value_einsum
             _refuse_of_flax(dropout_rate if not deterministic else 0.0, precision, einsums)
             q, k, v = (each if dtype is None else each.astype(dtype) for each in (query, key, value))
-            told = dict(causal=causal or is_causal) | (dict(return_weights=True) if module is not None else {})
+            kwargs = dict(causal=causal or is_causal) | (dict(return_weights=True) if module is not None else {})
             if key_site is None:
                 _refuse_mask(mask)
-                read = self.attend(q, k, v, x=x, **told)
+                read = self.attend(q, k, v, x=x, **kwargs)
             else:
-                read = self._attend_slots(q, k, v, key_site, mask, **told)
+                read = self._attend_slots(q, k, v, key_site, mask, **kwargs)
             if module is None:
                 return read
             module.sow("intermediates", "attention_weights", read[1])
@@ -256,18 +256,18 @@ class Hosted:
             raise ValueError(f"{self.encoding} {_WHOLE_DOCUMENT}")
         return place(self.encoding, self.params, site, key=None).site
 
-    def _attend_slots(self, q, k, v, key_site: Site, mask, **told):
+    def _attend_slots(self, q, k, v, key_site: Site, mask, **kwargs):
         """Attention over the slots of a cache, less those that the mask hides."""
         if mask is not None and mask.shape[-3:-1] != (1, 1):
             _refuse_mask(mask)
         if mask is not None and q.shape[-3] == 1:
-            told |= dict(causal=False)  # the mask hides the slots that are still empty
+            kwargs |= dict(causal=False)  # the mask hides the slots that are still empty
         shown = None if mask is None else jnp.broadcast_to(mask[..., 0, 0, :], (*k.shape[:-3], k.shape[-3])) > 0
 
         def one(site, q, k, v, key_site, shown):
             if shown is not None:
                 key_site = key_site._replace(segment=jnp.where(shown, key_site.segment, 0))
-            return attend(self.encoding, self.params, q, k, v, site, key_site, consumed=BEFORE_ATTENTION, **told)
+            return attend(self.encoding, self.params, q, k, v, site, key_site, consumed=BEFORE_ATTENTION, **kwargs)
 
         if q.ndim == 3:
             return one(self.site, q, k, v, key_site, shown)

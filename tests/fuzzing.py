@@ -143,7 +143,7 @@ def damaged_json(draw, value, most: int = 3):
 
 
 def _places(value) -> list[tuple[dict | list, str | int]]:
-    """The place of a node in a tree: its holder, and the key or index."""
+    """Returns (container, key) of every node of a JSON tree."""
     keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
     return [(value, key) for key in keys] + [place for key in keys for place in _places(value[key])]
 

@@ -94,9 +94,9 @@ def attend(
             f"implementation={implementation!r} never holds the attention weights: ask implementation='dense' for them"
         )
     orders = dict(q_order=q_order, k_order=k_order)
-    asked = "dense" if return_weights else implementation
-    told = dict(causal=causal, **orders, softcap=softcap, implementation=asked)
-    name = choose(encoding, q, k, v, q_site, k_site, **told).implementation
+    implementation = "dense" if return_weights else implementation
+    options = dict(causal=causal, **orders, softcap=softcap, implementation=implementation)
+    name = choose(encoding, q, k, v, q_site, k_site, **options).implementation
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     operands = transform(encoding, params, q, k, v, q_site, k_site, q_order, k_order)
     if name != "dense" and not isinstance(scale, float | int):  # learned: others take a number

@@ -47,7 +47,7 @@ def split_by_compiler(specs: Callable[[Mapping[str, Any]], Any]) -> Callable[[Ca
 
 
 def spec_of(x: Any) -> PartitionSpec:
-    """The partition in the type of an array."""
+    """Returns the PartitionSpec in an array's type (explicit meshes only)."""
     return jax.typeof(x).sharding.spec
 
 

@@ -115,13 +115,15 @@ def tokamax(
     causal, window = x.q_order is not None, _window(encoding)
     seen = visible(encoding, x.q_site, x.k_site, x.q_order, x.k_order)
     if _is_one_document(x.q_site, x.k_site) and _plain_refusal(encoding, x) is None:
-        told = dict(is_causal=causal, local_window_size=window and (window[0], 0 if causal else window[1]))
+        options = dict(is_causal=causal, local_window_size=window and (window[0], 0 if causal else window[1]))
     else:
-        told = dict(mask=seen[None])
+        options = dict(mask=seen[None])
     heads = x.rotated_q, x.rotated_k, _like(x.rotated_k, x.v)
-    told |= dict(scale=scale, logits_soft_cap=softcap, implementation=implementation)
-    out = importlib.import_module("tokamax").dot_product_attention(*heads, **told)
-    return (out if "mask" not in told else jnp.where(jnp.any(seen, axis=1)[:, None, None], out, 0.0)).astype(x.q.dtype)
+    options |= dict(scale=scale, logits_soft_cap=softcap, implementation=implementation)
+    out = importlib.import_module("tokamax").dot_product_attention(*heads, **options)
+    return (out if "mask" not in options else jnp.where(jnp.any(seen, axis=1)[:, None, None], out, 0.0)).astype(
+        x.q.dtype
+    )
 
 
 @jax.custom_vjp

@@ -84,8 +84,8 @@ def _of_angles(found: Turning, angle: np.ndarray, options: list[Lanes], hints, f
         rounded = _rounded(options, found, angle, [*hints, *([encoding] if encoding else [])])
         if rounded is not None:
             encoding, lanes, what = rounded
-            told = f"{what}: {grown(_error(encoding, lanes, found, angle), found.position)}"
-            (facts if what == _ROUNDED_TABLE else findings).append(told)
+            line = f"{what}: {grown(_error(encoding, lanes, found, angle), found.position)}"
+            (facts if what == _ROUNDED_TABLE else findings).append(line)
         elif encoding is None and best is None:
             open_question = ("no known encoding has these frequencies",)
             return Verdict(None, float("nan"), (_pairs(options[0]),), tuple(findings), unknown=open_question)

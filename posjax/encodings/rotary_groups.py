@@ -284,7 +284,9 @@ class ComRoPE(LieRE):
                 "multiplier": jax.random.normal(factor_key, (axes, blocks), jnp.float32) / sizes[:, None],
             }
         if blocks % axes:
-            raise ValueError(f"comrope(kind='axial') shares blocks among {axes} position axes, but there are {blocks}")
+            raise ValueError(
+                f"comrope(kind='axial') splits its blocks evenly among {axes} position axes, got {blocks} blocks"
+            )
         generator = 2**0.5 * jax.random.normal(generator_key, (axes, heads, blocks // axes, entries), jnp.float32)
         return {"generator": generator / sizes[:, None, None, None]}
 

@@ -236,12 +236,12 @@ def _parameters(config: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ValueError(
             "there are rope_parameters of layer types and a rope_scaling, which is the older spelling: leave it out"
         )
-    told = {name: value for name, value in old.items() if value is not None and name != "type"}
-    told |= {"rope_type": rope_type_of(old)} if {"type", "rope_type"} & old.keys() else {}
-    if any(new.get(name) != value for name, value in told.items()):
+    given = {name: value for name, value in old.items() if value is not None and name != "type"}
+    given |= {"rope_type": rope_type_of(old)} if {"type", "rope_type"} & old.keys() else {}
+    if any(new.get(name) != value for name, value in given.items()):
         raise ValueError(
             f"there are rope_parameters and a rope_scaling, the older spelling, which disagree: leave rope_scaling out, and, "
-            f"if it is meant, give rope_parameters={ {**new, **told} }"
+            f"if it is meant, give rope_parameters={ {**new, **given} }"
         )
     return new
 
@@ -270,8 +270,8 @@ def _axial(model_type: str, parameters: Mapping[str, Any], beside: Mapping[str, 
         raise ValueError(f"a {model_type!r} rotates by rope_type 'axial', got {rope_type_of(parameters)!r}")
     arguments = {"base": 10_000.0, "layout": layout} | arguments
     plain = read_rotary({**parameters, "rope_type": "axial"}, beside, layout)
-    told = first(parameters.get("rope_theta"), beside["rope_theta"])
-    return AxialRope(**arguments | ({} if told is None else {"base": plain.base}))
+    base = first(parameters.get("rope_theta"), beside["rope_theta"])
+    return AxialRope(**arguments | ({} if base is None else {"base": plain.base}))
 
 
 def _nested(parameters: Mapping[str, Any]) -> list[str]:

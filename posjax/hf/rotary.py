@@ -170,13 +170,13 @@ def read_rotary(config: Parameters, given: Parameters, layout: str, model_type: 
             f"how a {model_type!r} deals out the channels of its mrope_section is not known here: give the rope_parameters "
             "alone, with mrope_interleaved where it does so in turns"
         )
-    told = config.get("mrope_interleaved", in_turns)
-    if usual is not None and bool(told) != in_turns:
+    interleaved = config.get("mrope_interleaved", in_turns)
+    if usual is not None and bool(interleaved) != in_turns:
         raise ValueError(
-            f"mrope_interleaved={told}, but the code of a {model_type!r} has it {in_turns} whatever its configuration says: "
-            "leave the key out, or give the rope_parameters alone"
+            f"mrope_interleaved={interleaved}, but the code of a {model_type!r} has it {in_turns} whatever its configuration "
+            "says: leave the key out, or give the rope_parameters alone"
         )
-    return MRope(theta, tuple(sections), bool(told), layout, part, scaling)
+    return MRope(theta, tuple(sections), bool(interleaved), layout, part, scaling)
 
 
 def to_hf(encoding: Encoding, *, layout: str = "half") -> dict[str, Any]:

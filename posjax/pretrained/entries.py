@@ -286,7 +286,8 @@ def contiguous(parts: Sequence[np.ndarray], axis: int = 0) -> np.ndarray:
 
 
 def _copy(source: np.ndarray, out: np.ndarray) -> None:
-    of_file = isinstance(source, np.memmap) and source.filename is not None  # not the result of np.concatenate
+    # np.concatenate of memmaps gives a memmap without a filename
+    of_file = isinstance(source, np.memmap) and source.filename is not None
     if of_file and source.flags.c_contiguous and out.flags.c_contiguous:
         return _read_into(out, source)
     if source.dtype.kind == "V":
@@ -342,10 +343,10 @@ def _sizes(entry: Entry, groups: _Groups, shape: Sequence[int], known: Mapping[s
         fits &= size % product == 0 and (bool(unknown) or size == product)
         sizes |= dict.fromkeys(unknown, size // product)
     if not fits:
-        told = ", ".join(f"{letter}={size}" for letter, size in known.items())
+        given = ", ".join(f"{letter}={size}" for letter, size in known.items())
         raise ValueError(
             f"{' and '.join(entry.names)} has the shape {list(shape)}, which is not {entry.axes.split(' -> ')[0]!r} with "
-            f"{told} (h is the number of heads)"
+            f"{given} (h is the number of heads)"
         )
     return sizes
 

@@ -77,7 +77,7 @@ class Algorithmic:
 
     @staticmethod
     def held_out(config: ConfigDict, share: float) -> ConfigDict:
-        """Returns the training scored on other problems of its longest length: longer ones choose nothing.
+        """Returns the config for tuning: it scores unseen problems of the trained length.
 
         No `share` is left out of the training: problems are drawn, and SCAN names its problems for training.
         """

@@ -53,14 +53,6 @@ def test_rope_is_a_multiplicative_action():
     np.testing.assert_allclose(logits(pj.parse("rope(layout='interleaved')"), ()), expected, atol=1e-5)
 
 
-def test_a_rank_two_exponential_is_a_turn_of_its_plane():
-    """Section 2.3: exp(L) = I + sin(s)/s L + (1 - cos s)/s^2 L^2, s^2 = |a|^2 |b|^2 - (a.b)^2."""
-    a, b = np.random.default_rng(0).normal(size=(2, D))
-    generator, s = np.outer(a, b) - np.outer(b, a), np.sqrt((a @ a) * (b @ b) - (a @ b) ** 2)
-    closed = np.eye(D) + np.sin(s) / s * generator + (1 - np.cos(s)) / s**2 * generator @ generator
-    np.testing.assert_allclose(closed, scipy.linalg.expm(generator), atol=1e-10)
-
-
 def test_alibi_is_a_unipotent_action():
     """Section 4.2: G(m)^{-T} = I - m A^T with A^T = -beta e_{d+1} e_{d+2}^T, m = j - i."""
     ours = np.tril(logits(pj.parse("alibi()"), ()))

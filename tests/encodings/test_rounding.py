@@ -18,7 +18,7 @@ FAST = [MEMBERS[name].variants[0] for name in ("t5", "dilated", "shaw", "rerope"
 
 
 def divided():
-    """Every encoding that takes fractions on a line."""
+    """Yields the encodings that accept fractional 1-D positions."""
     for case in CASES:
         encoding = pj.parse(case.spec)
         if case.kind == LINE and not encoding.needs & (Needs.WHOLE_POSITIONS | Needs.RELATION):

@@ -150,8 +150,8 @@ def _of_phi3(config: Config, own: Mapping[str, Any], file: GGUF) -> Config:
         length = rotary["original_max_position_embeddings"] = own["rope.scaling.original_context_length"]
         attention = math.sqrt(1 + max(0.0, math.log(config["max_position_embeddings"] / length)) / math.log(length))
         if not math.isclose(own.get("rope.scaling.attn_factor", attention), attention, rel_tol=1e-3):
-            told = own["rope.scaling.attn_factor"]
-            raise ValueError(f"{file.path}: rope.scaling.attn_factor={told} is not LongRoPE's {attention:.4f}")
+            factor = own["rope.scaling.attn_factor"]
+            raise ValueError(f"{file.path}: rope.scaling.attn_factor={factor} is not LongRoPE's {attention:.4f}")
     config.setdefault("sliding_window", None)
     return config | rotary | {"model_type": "phi3", "hidden_act": "silu"}
 
@@ -220,8 +220,8 @@ def _llama3(file: GGUF, theta: float) -> Config:
         length = round(wavelengths[ramp[0]] * (low + share * (high - low)))
         shares = np.clip((length / wavelengths - low) / (high - low), 0, 1)
         if np.allclose(1 / ((1 - shares) / factor + shares), divisors, rtol=1e-4):
-            told = {"low_freq_factor": low, "high_freq_factor": high, "original_max_position_embeddings": length}
-            return {"rope_type": "llama3", "factor": factor, **told}
+            bounds = {"low_freq_factor": low, "high_freq_factor": high, "original_max_position_embeddings": length}
+            return {"rope_type": "llama3", "factor": factor, **bounds}
     raise ValueError(f"{file.path}: the divisors in rope_freqs.weight are not those of Llama 3's scaling")
 
 

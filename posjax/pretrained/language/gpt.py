@@ -341,14 +341,14 @@ def _written_falcon(model: Decoder) -> dict[str, Any]:
         raise ValueError(f"a 'falcon' has no placement {model.block.placement!r}")
     kv_heads = model.block.key_heads
     new = model.block.placement == "parallel" or kv_heads not in (1, model.block.num_heads)
-    told = {
+    options = {
         "new_decoder_architecture": new,
         "multi_query": kv_heads == 1,
         "num_kv_heads": kv_heads if new else model.block.num_heads,
         "parallel_attn": model.block.placement != "pre",
         "bias": model.block.has_mlp_bias,
     }
-    return told | ({"num_ln_in_parallel_attn": 2 if model.block.placement == "parallel" else 1} if new else {})
+    return options | ({"num_ln_in_parallel_attn": 2 if model.block.placement == "parallel" else 1} if new else {})
 
 
 _written_falcon_rotary = written_patterns("falcon")

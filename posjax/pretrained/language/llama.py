@@ -142,9 +142,9 @@ def _encoding_of_olmo3(config: Config) -> Sequence[Encoding]:
     parameters = config.get("rope_parameters") or {}
     flat = parameters and not any(isinstance(value, Mapping) for value in parameters.values())
     if flat or config.get("rope_theta") not in (None, 5e5):
-        told = f"rope_parameters={parameters}" if flat else f"rope_theta={config['rope_theta']}"
+        given = f"rope_parameters={parameters}" if flat else f"rope_theta={config['rope_theta']}"
         raise ValueError(
-            f"{told} is not heeded by transformers in layers with windows: give rope_parameters for each layer type"
+            f"{given} is not heeded by transformers in layers with windows: give rope_parameters for each layer type"
         )
     return from_hf_layers(config)
 
@@ -172,9 +172,9 @@ def _family(model_type: str, architecture: str, keys: dict[str, Key], *encoding_
     )
     constants = LLAMA_CONSTANTS | rest.get("constants", {})
     set_by_keys = {key.field for key in keys.values()}
-    told = shared | rest | {"constants": {name: constants[name] for name in constants if name not in set_by_keys}}
-    told["silent"] = _SILENT | set(rest.get("silent", ()))
-    return Family(model_type, architecture, keys, encoding_keys=ROTARY_KEYS | set(encoding_keys), **told)
+    options = shared | rest | {"constants": {name: constants[name] for name in constants if name not in set_by_keys}}
+    options["silent"] = _SILENT | set(rest.get("silent", ()))
+    return Family(model_type, architecture, keys, encoding_keys=ROTARY_KEYS | set(encoding_keys), **options)
 
 
 _QWEN_WINDOWS = ("use_sliding_window", "max_window_layers", *WINDOW_KEYS)

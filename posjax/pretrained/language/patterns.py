@@ -86,10 +86,10 @@ def _one(name: str, values: Sequence[Any]) -> Any:
 def _rotary_keys(layers: Sequence[_Layer], layout: str, nested: bool) -> dict[str, Any]:
     kinds = list(dict.fromkeys(layer.kind for layer in layers))
     of_kind = {kind: _one("rotary encodings", [x.rotary for x in layers if x.kind == kind]) for kind in kinds}
-    told = {kind: to_hf(rotary, layout=layout) for kind, rotary in of_kind.items() if rotary is not None}
-    if not told:
+    configurations = {kind: to_hf(rotary, layout=layout) for kind, rotary in of_kind.items() if rotary is not None}
+    if not configurations:
         return {}
-    beside = next(iter(told.values()))
-    if nested or len({str(keys) for keys in told.values()}) > 1:
-        return beside | {"rope_parameters": {kind: keys["rope_parameters"] for kind, keys in told.items()}}
+    beside = next(iter(configurations.values()))
+    if nested or len({str(keys) for keys in configurations.values()}) > 1:
+        return beside | {"rope_parameters": {kind: keys["rope_parameters"] for kind, keys in configurations.items()}}
     return beside

@@ -51,11 +51,11 @@ def _derived(config: Config) -> dict[str, Any]:
     transformers 5 writes scale_decoder_outputs; earlier, tie_word_embeddings=False meant a model without that factor.
     """
     kind = config.get("feed_forward_proj", "relu")
-    told = {
+    options = {
         "is_gated_act": kind.startswith("gated-"),
         "dense_act_fn": {"gated-gelu": "gelu_new"}.get(kind, kind.split("-")[-1]),
     }
-    for name, value in told.items():
+    for name, value in options.items():
         if config.get(name, value) != value:
             raise ValueError(
                 f"{name}={config[name]!r} contradicts feed_forward_proj={kind!r}, which makes it {value!r}"
