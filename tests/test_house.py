@@ -34,7 +34,7 @@ LINES = {
     "posjax/encodings": 9_314,
     "posjax/hf": 1_268,
     "posjax/models": 2_513,
-    "posjax/pretrained": 4_483,
+    "posjax/pretrained": 4_511,  # names that tell heads, and the warning where none does
     "posjax/training": 3_185,
     "experiments": 2_652,
     "experiments/analysis": 4_052,
@@ -43,7 +43,7 @@ LINES = {
     "experiments/report": 3_457,
     "experiments/studies": 2_720,
     "configs": 4_354,
-    "tests": 42_993,
+    "tests": 43_020,
 }
 # Imports that the design would rather not have, as counts that only fall.
 ARROWS = {

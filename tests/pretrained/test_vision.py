@@ -57,10 +57,12 @@ def test_logits_are_theirs_at_the_size_of_the_file(case, tmp_path):
     [pytest.param(n, marks=pytest.mark.slow if n in SMALL else pytest.mark.thorough) for n in SPEC["full"]],
 )
 def test_every_tensor_of_a_full_size_model_has_its_place(name):
-    """Reads timm's names and shapes, without num_heads."""
+    """Reads timm's names and shapes; the name of the model tells its heads."""
     shapes = {tensor: tuple(shape) for tensor, shape in SPEC["full"][name].items()}
     ones = {tensor: np.broadcast_to(np.float32(1), shape) for tensor, shape in shapes.items()}
-    source = describe_file(WeightsFile(Path(f"{name}.safetensors"), shapes, ones.__getitem__, {}), Hints())
+    weights = WeightsFile(Path(f"{name}.safetensors"), shapes, ones.__getitem__, {})
+    weights.config = {"architecture": name}
+    source = describe_file(weights, Hints())
     params = paths_of(parameters(source, ones)[0])
     parts = ("rows", "qkv/bias")  # a file may hold a part of it
     read = {path: int(leaf.sum() if path.endswith(parts) else leaf.flat[0]) for path, leaf in params.items()}

@@ -3,13 +3,15 @@
 import json
 import pickle
 import re
+import warnings
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import safetensors.numpy
 from goldens.language_cases import assert_same
-from goldens.pretrained_cases import asked, weights_of, written
+from goldens.pretrained_cases import SPEC, asked, weights_of, written
 from goldens.pretrained_weights import google_shapes, google_tensors, made
 
 from posjax import pretrained
@@ -17,7 +19,8 @@ from posjax.models import BlockConfig, ViT
 from posjax.pretrained.entries import Entry, contiguous, read_entries, write_entries
 from posjax.pretrained.files import WeightsFile
 from posjax.pretrained.parameters import expected_params
-from posjax.pretrained.vision.origin import table_grid
+from posjax.pretrained.vision.loading import describe_file
+from posjax.pretrained.vision.origin import Hints, table_grid
 
 SMALL = dict(num_classes=3, image_size=(8, 12), patch_size=4, width=16, depth=2, num_heads=2)
 GOOGLE = google_shapes(16, 1, 2, 32, 4, 2, head=3)
@@ -361,6 +364,28 @@ def test_what_a_configuration_says_and_is_not_known_is_refused(case, config, mes
 def test_the_activation_of_timms_models_by_name(config, mlp, tmp_path):
     """SigLIP 2's later sizes have the tanh form, which only timm's functions say."""
     assert pretrained.info(configured(tmp_path, "timm vit", config), num_heads=2).model.block.mlp == mlp
+
+
+@pytest.mark.parametrize("case", [case for case in SPEC["cases"] if not case.startswith("google")])
+def test_heads_that_nothing_tells_are_guessed_with_a_warning(case):
+    """A model of 384 channels has six heads, or twelve as MoCo v3's."""
+    small = SPEC["cases"][case]["names"]
+    shapes = {name: tuple(12 * n if n % 32 == 0 else n for n in shape) for name, shape in small.items()}
+    weights = WeightsFile(Path("model.safetensors"), shapes, shapes.__getitem__, {})
+    encoding = asked(case).get("encoding")
+
+    def heads(config, told=None):
+        weights.config = config
+        return describe_file(weights, Hints(num_heads=told, encoding=encoding)).model.block.num_heads
+
+    with pytest.warns(UserWarning, match="6 heads of 64 channels were assumed.*num_heads=.*num_attention_heads"):
+        assert heads({"architecture": "mine"}) == 6
+    with warnings.catch_warnings(action="error"):
+        assert heads({}, 12) == 12
+        for told in ({"num_attention_heads": 12}, {"model_args": {"num_heads": 12}}):
+            assert heads({"architecture": "vit_small_patch16_224"} | told) == 12
+        assert heads({"architecture": "mocov3_vit_small"}) == 12
+        assert heads({"architecture": "vit_small_patch16_224"}) == 6
 
 
 def test_registers_without_a_class_token_are_not_dinov3s(tmp_path):

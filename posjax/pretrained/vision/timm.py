@@ -60,15 +60,14 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str
     width, depth = kernel[0], count(shapes, "blocks.{}.norm1.weight")
     is_eva = "blocks.0.gamma_1" in shapes
     packed = not gated and up == 2 * shapes["blocks.0.mlp.fc2.weight"][1]
-    # SigLIP 2's giant has wider heads than DINOv2's of the same width and depth.
-    giant = width == 1536 and "blocks.39.norm1.weight" in shapes and "blocks.0.ls1.gamma" not in shapes
-    num_heads = options.get("num_heads") or (16 if giant else None)
+    # SigLIP 2's giant has wider heads than others of the same width and depth, which have layer scale.
+    giant = (width, depth) == (1536, 40) and not is_eva and "blocks.0.ls1.gamma" not in shapes
     fields = dict(
         num_classes=shapes["head.weight"][0] if "head.weight" in shapes else 0,
         patch_size=square_patch(kernel[2:], "patch_embed.proj.weight"),
         width=width,
         depth=depth,
-        num_heads=split_heads(width, depth, hints, num_heads, wide=not gated or width != 1280),
+        num_heads=split_heads(width, depth, hints, config, 16 if giant else None, not gated or width != 1280),
         mlp_dim=up // 2 if packed else up,
         mlp="swiglu" if gated or packed else _activation(config),
         mlp_bias=True,
