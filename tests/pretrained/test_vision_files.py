@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from goldens.language_cases import assert_same
-from goldens.pretrained_cases import SPEC, asked, weights_of, written
+from goldens.pretrained_cases import SPEC, asked, recommended, weights_of, written
 from goldens.pretrained_weights import google_shapes, google_tensors, made
 
 from posjax import pretrained
@@ -305,25 +305,39 @@ def test_what_the_caller_says_is_checked(tmp_path):
     refused(written("timm rope_ape", "safetensors", folder), r"give encoding=.*learned \+ axial_rope", num_heads=2)
 
 
-@pytest.mark.parametrize("case", ["timm rope", "timm rope_ape"])
-def test_every_encoding_that_a_message_recommends_is_taken(case, tmp_path):
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        ("timm rope", "vit_base_patch16_rope_224"),
+        ("timm rope_ape", "vit_small_patch16_rope_ape_224"),
+        ("timm rope_reg_gap", "vit_medium_patch16_rope_reg1_gap_256"),
+        *(("timm eva02_small", f"eva02_{size}_patch14_336") for size in ("tiny", "small")),
+        *(("timm eva02_large", f"eva02_{size}_patch14_448") for size in ("base", "large")),
+    ],
+)
+def test_every_encoding_that_a_message_recommends_is_the_models(case, name, tmp_path):
+    """With the encoding of `asked` each has timm's logits, see test_vision.py; all that are recommended are taken."""
     folder = written(case, "safetensors", tmp_path)
     with pytest.raises(ValueError, match="give encoding=") as told:
         pretrained.info(folder, num_heads=2)
-    specs = re.findall(r'"([^"]+)"', str(told.value))
-    assert len(specs) >= 2
-    for spec in specs:
+    assert recommended(name, str(told.value)) == asked(case)["encoding"]
+    for spec in re.findall(r'"([^"]+)"', str(told.value)):
         model = pretrained.info(folder, num_heads=2, encoding=spec).model
         assert model.encoding == spec
         jax.eval_shape(lambda model=model: model.init(jax.random.key(0), *model.example(3)))
 
 
-@pytest.mark.parametrize("name", ["rope.freqs", "blocks.0.mlp.norm.weight"])
-def test_models_of_timms_eva_that_are_not_computed_are_refused_by_their_tensors(name, tmp_path):
-    tensors = weights_of("timm rope_ape") | {name: np.zeros(2, np.float32)}
-    refused(
-        configured(tmp_path, "timm rope_ape", {}, tensors), f"not computed here: the file holds {name}", num_heads=2
-    )
+def test_eva_with_norms_inside_its_attention_is_refused_by_their_name(tmp_path):
+    tensors = weights_of("timm eva02_large") | {"blocks.0.attn.norm.weight": np.zeros(2, np.float32)}
+    message = r"eva02_\*_clip_\*, beit3_\*.* the file holds blocks.0.attn.norm.weight"
+    refused(configured(tmp_path, "timm eva02_large", {}, tensors), message, num_heads=2)
+
+
+def test_frequencies_of_a_file_are_no_other_encodings(tmp_path):
+    """They tell the heads, too."""
+    folder = written("timm rope_mixed_ape", "safetensors", tmp_path)
+    assert pretrained.info(folder).model.block.num_heads == 2
+    refused(folder, "has frequencies of rope_mixed, so its encoding is .*, not rope", encoding="rope")
 
 
 def configured(folder, case, config, tensors=None):
@@ -378,6 +392,9 @@ def test_heads_that_nothing_tells_are_guessed_with_a_warning(case):
         weights.config = config
         return describe_file(weights, Hints(num_heads=told, encoding=encoding)).model.block.num_heads
 
+    if "rope.freqs" in shapes:  # they show the heads
+        assert heads({}) == 2
+        return
     with pytest.warns(UserWarning, match="6 heads of 64 channels were assumed.*num_heads=.*num_attention_heads"):
         assert heads({"architecture": "mine"}) == 6
     with warnings.catch_warnings(action="error"):

@@ -159,8 +159,9 @@ def describe_file(weights: WeightsFile, hints: Hints) -> FileOfViT:
     fields = origin.fields(shapes, weights.config, hints)
     check_fields(str(weights.path), {**fields, "encoding": str(fields["encoding"])})  # sizes are the tensors' own
     if hints.encoding is not None and fields["encoding"] != hints.encoding:
+        held = "frequencies of rope_mixed" if fields.get("injection") == "every_layer" else "a position table"
         raise ValueError(
-            f"the file has a position table, so its encoding is 'learned', perhaps with others added, not {hints.encoding}"
+            f"the file has {held}, so its encoding is {fields['encoding']!r}, perhaps with others added, not {hints.encoding}"
         )
     model = ViT.from_config(fields)
     return FileOfViT(

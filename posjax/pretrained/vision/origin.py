@@ -18,8 +18,8 @@ HALF = (0.5, 0.5, 0.5)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 Shapes = Mapping[str, tuple[int, ...]]
-# Heads of published models that are not 64 channels wide, by (width, depth): So400m, H, g, G and DINOv3's 7B.
-_HEADS = {(1152, 27): 16, (1280, 32): 16, (1408, 40): 16, (1664, 48): 16, (4096, 40): 32}
+# Heads of published models that are not 64 channels wide, by (width, depth): So400m, H, g, G, EVA-02's E, DINOv3's 7B.
+_HEADS = {(1152, 27): 16, (1280, 32): 16, (1408, 40): 16, (1664, 48): 16, (1792, 64): 16, (4096, 40): 32}
 _NAMED = (  # channels of a head by the name of a model: of timm's, but for the sizes above, and of MoCo v3's
     (r"moco.*small|^test_vit", 32),
     (r"^vit_base_patch16_gap_", 48),
@@ -126,7 +126,8 @@ def table_entry(name: str, model: ViT, shapes: Shapes) -> list[Entry]:
     """
     parts = _summed(parse_layers(model.encoding)[0])
     place = next(i for i, part in enumerate(parts) if isinstance(part, Learned))
-    ours = f"trunk/encoding/{place}/rows" if len(parts) > 1 else "trunk/encoding/rows"
+    host = "encoding_0" if model.injection == "every_layer" else "encoding"
+    ours = f"trunk/{host}/{place}/rows" if len(parts) > 1 else f"trunk/{host}/rows"
     patches, total = math.prod(model.patches(*model.image_size)), model.num_prefix
     present = [shapes[name][-2] - patches] if name in shapes else [0, total]
     return [Entry(name, ours, "1 t m -> t m", without=(rows, total - rows)) for rows in dict.fromkeys(present)]
