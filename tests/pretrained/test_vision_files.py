@@ -48,6 +48,7 @@ def of(model, channels=3):
         ),
         (dict(encoding="learned + rope_mixed", injection="every_layer"), "posjax"),
         (dict(encoding=("learned", "beit()"), pre_logits=5, num_kv_heads=1), "posjax"),
+        (dict(mlp_norm=True, placement="after"), "posjax"),
         (dict(pooling="none", encoding="raster(width=3) >> learned"), "posjax"),
     ],
     ids=str,
@@ -156,11 +157,17 @@ def test_entries_turn_round():
         Entry("qkv", ("q", "k", "v"), "(s h d) m -> m h d"),
         Entry("table", "rows", "1 t m -> t m", without=(1, 2)),
         Entry("bias", "b", "(h d) -> h d", optional=True),
+        Entry("waves", ("w0", "w1"), "a s c -> a c", turned=True),
     ]
     params = {name: made(name, (6, 2, 4)) for name in "qkv"} | {"rows": made("rows", (9, 6)), "b": np.zeros((2, 4))}
+    params |= {name: made(name, (2, 3)) for name in ("w0", "w1")}
     params["rows"][1:3] = 0
     tensors = dict(write_entries(entries, params, {"h": 2}))
-    assert {name: array.shape for name, array in tensors.items()} == {"qkv": (24, 6), "table": (1, 7, 6)}
+    assert {name: array.shape for name, array in tensors.items()} == {
+        **{"qkv": (24, 6), "table": (1, 7, 6)},
+        "waves": (2, 2, 3),
+    }
+    np.testing.assert_array_equal(tensors["waves"][0, 1], params["w1"][1])
     # torch: [3, heads, head_dim, inputs]
     np.testing.assert_array_equal(tensors["qkv"].reshape(3, 2, 4, 6)[1, 1, 3], params["k"][:, 1, 3])
     back = read_entries(entries, tensors, {path: array.shape for path, array in params.items()}, {"h": 2})
