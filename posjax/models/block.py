@@ -58,6 +58,7 @@ class BlockConfig:
       mlp_dim: channels inside the MLP; None: 4 * width.
       mlp_bias: whether the MLP's projections have biases; None: only without a gate.
       mlp_clip: the bound in "quick_geglu"; None: no bound.
+      mlp_norm: whether the input of the MLP's last projection is normed, as in EVA-02's base and large models.
       num_experts: MLPs beside each other; 0: one MLP, without a router. A router scores them for each token, which gets the
         best `experts_per_token`, weighted by the softmax of their scores, as in gpt-oss. All are computed: time grows with
         their number.
@@ -105,6 +106,7 @@ class BlockConfig:
     mlp_dim: int | None = None
     mlp_bias: bool | None = None
     mlp_clip: float | None = None
+    mlp_norm: bool = False
     num_experts: int = 0
     experts_per_token: int = 1
     attention_bias: tuple[str, ...] = _PROJECTIONS
@@ -146,6 +148,8 @@ class BlockConfig:
             raise ValueError(
                 f"softcap={self.softcap}: devices that share sequences know none; leave context or softcap out"
             )
+        if self.num_experts and self.mlp_norm:
+            raise ValueError("mlp_norm=True: experts have no norm; set mlp_norm=False, or num_experts=0")
         if self.num_experts and not 1 <= self.experts_per_token <= self.num_experts:
             raise ValueError(
                 f"experts_per_token={self.experts_per_token} must lie between 1 and num_experts={self.num_experts}"
@@ -339,7 +343,8 @@ class Mlp(nn.Module):
         inside = (c.mlp_channels,)
         up = linear(inside, name="up")(x)
         gate = linear(inside, name="gate")(x) if c.mlp in GATED else None
-        return linear((x.shape[-1],), name="down")(activated(c, up, gate))
+        inner = activated(c, up, gate)
+        return linear((x.shape[-1],), name="down")(Norm(c, name="norm")(inner) if c.mlp_norm else inner)
 
 
 def activated(c: BlockConfig, up: Float[jax.Array, "..."], gate: Float[jax.Array, "..."] | None):

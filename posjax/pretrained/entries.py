@@ -45,6 +45,7 @@ class Entry(NamedTuple):
       without: (index, count) of the parameter's rows that the file lacks; they are zeros.
       counts: number of slices along "n" in each part, for axes with "n" on both sides.
       beyond: number of the tensor's first rows that the parameter lacks; they are dropped, and written as zeros.
+      turned: whether the parameter's first axis runs from the last to the first.
     """
 
     theirs: str | tuple[str, ...]
@@ -54,6 +55,7 @@ class Entry(NamedTuple):
     without: tuple[int, int] = (0, 0)
     counts: tuple[int, ...] = ()
     beyond: int = 0
+    turned: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -217,6 +219,7 @@ def _ours(entry: Entry, tensors: list[np.ndarray], sizes: Mapping[str, int]) -> 
         joined = [np.stack(part, axis) for part in parts]
     else:
         joined = [np.concatenate(part) if len(part) > 1 else part[0] for part in parts]
+    joined = [part[::-1] for part in joined] if entry.turned else joined
     index, count = entry.without
     return [np.insert(part, [index] * count, 0, axis=0) if count else part for part in joined]
 
@@ -227,6 +230,7 @@ def _theirs(entry: Entry, arrays: list[np.ndarray], sizes: Mapping[str, int]) ->
     axis, inner = _slices(theirs, ours)
     index, count = entry.without
     arrays = [np.delete(array, range(index, index + count), axis=0) if count else array for array in arrays]
+    arrays = [array[::-1] for array in arrays] if entry.turned else arrays
 
     def put_back(arrays: Sequence[np.ndarray]) -> np.ndarray:
         one, groups = (np.stack(arrays), [["s"], *inner]) if _stacks(theirs) else (arrays[0], inner)

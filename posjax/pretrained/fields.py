@@ -36,7 +36,9 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(("head_dim", "num_kv_heads", "mlp_dim", "pre_logits", "length"), maybe(SIZE)),
     **dict.fromkeys(("num_classes", "num_registers", "num_experts", "num_types", "num_pair_classes"), COUNT),
     **dict.fromkeys(("pooling", "injection", "remat", "mlp", "norm", "placement", "implementation"), TEXT),
-    **dict.fromkeys(("distillation_token", "norm_after_pooling", "scan", "norm_bias", "tied_embedding"), FLAG),
+    **dict.fromkeys(
+        ("distillation_token", "norm_after_pooling", "scan", "norm_bias", "mlp_norm", "tied_embedding"), FLAG
+    ),
     **dict.fromkeys(("embedding_norm", "first_norm", "head_bias", "head_dense_bias", "pooler"), FLAG),
     **dict.fromkeys(("dropout", "drop_path", "patch_dropout"), RATE),
     **dict.fromkeys(("mlp_clip", "qkv_clip", "softcap", "final_softcap"), maybe(POSITIVE)),

@@ -1,7 +1,8 @@
 """Golden logits of pretrained ViTs as timm and transformers compute them, from weights made by name.
 
 pretrained.npz holds, for small models of the published classes, the names and shapes of the tensors in the file that
-timm or transformers saved, its configuration, and logits at two sizes; and names and shapes of full-size models.
+timm or transformers saved, its configuration, and logits at two sizes; and heads, names and
+shapes of all full-size models of four modules of timm's.
 Google's .npz files have no writer without TensorFlow: they are written here under the published names and read by timm's
 own loader, whose model then runs with Google's GELU and constants and tables resized by scipy.
 """
@@ -28,13 +29,7 @@ HERE = Path(__file__).parent
 VERSIONS = [f"{module.__name__} {module.__version__}" for module in (torch, transformers, timm)]
 SMALL = dict(img_size=32, patch_size=8, embed_dim=32, depth=2, num_heads=2, num_classes=5)
 NATIVE, OTHER = (32, 32), (48, 24)
-FULL = [
-    "vit_base_patch16_224", "vit_huge_patch14_224", "deit_small_distilled_patch16_224", "deit3_small_patch16_224",
-    "vit_small_patch14_reg4_dinov2", "vit_giant_patch14_dinov2", "vit_small_patch16_dinov3",
-    "vit_huge_plus_patch16_dinov3", "vit_7b_patch16_dinov3", "vit_small_patch16_dinov3_qkvb", "vit_base_r50_s16_224",
-    "vit_tiny_r_s16_p8_224", "vit_small_r26_s32_224", "vit_so400m_patch14_siglip_224", "vit_betwixt_patch16_reg4_gap_256",
-    "vit_giantopt_patch16_siglip_256",
-]  # fmt: skip
+MODULES = ("vision_transformer", "vision_transformer_hybrid", "deit", "eva")
 
 
 def timm_models():
@@ -43,6 +38,12 @@ def timm_models():
         Eva, **SMALL, dynamic_img_size=True, qkv_bias=False, init_values=1e-5, num_reg_tokens=2, use_abs_pos_emb=False,
         use_rot_pos_emb=True, rope_type="dinov3", rope_rotate_half=True, rope_temperature=100.0, use_fc_norm=False,
         global_pool="token", norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-5),
+    )  # fmt: skip
+    plain = functools.partial(Eva, **SMALL, dynamic_img_size=True)
+    rotary = dict(use_rot_pos_emb=True, ref_feat_shape=(16, 16))  # as EVA-02's
+    mixed = functools.partial(
+        plain, attn_type="rope", use_rot_pos_emb=True, rope_type="mixed", rope_grid_indexing="xy", init_values=1e-5,
+        global_pool="token", use_fc_norm=False,
     )  # fmt: skip
     distilled = timm.models.deit.VisionTransformerDistilled(**SMALL, dynamic_img_size=True)
     hybrid = dict(img_size=64, patch_size=1, embed_layer=functools.partial(HybridEmbed, backbone=_resnetv2((1, 1))))
@@ -62,6 +63,12 @@ def timm_models():
                     num_reg_tokens=0, qkv_bias=True, norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-6)),
         "rope_ape": eva(rope_type="cat", rope_rotate_half=False, rope_grid_indexing="xy", use_abs_pos_emb=True,
                         num_reg_tokens=0, qkv_bias=True, norm_layer=functools.partial(torch.nn.LayerNorm, eps=1e-6)),
+        "rope_mixed": mixed(use_abs_pos_emb=False),
+        "rope_mixed_ape": mixed(no_embed_class=True),
+        "rope_reg_gap": plain(**rotary, class_token=False, num_reg_tokens=2, use_abs_pos_emb=False, init_values=1e-5),
+        "eva02_small": plain(**rotary, swiglu_mlp=True, mlp_ratio=2.0),
+        "eva02_large": plain(**rotary, swiglu_mlp=True, mlp_ratio=2.0, qkv_fused=False, scale_mlp=True),
+        "eva02_enormous": plain(use_post_norm=True, global_pool="token"),
     }  # fmt: skip
 
 
@@ -90,16 +97,14 @@ def hf_models():
     }
 
 
-def remade(model):
-    """Sets every parameter to numbers made from its name in the file."""
+def remade(name, model):
+    """Sets every parameter to numbers made from its name in the file; `name` is the model's architecture."""
     with tempfile.TemporaryDirectory() as folder:
         if isinstance(model, transformers.PreTrainedModel):
             model.save_pretrained(folder)
         else:
             size = (3, *model.patch_embed.img_size)
-            model.pretrained_cfg = dict(
-                architecture="small", input_size=size, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4)
-            )
+            model.pretrained_cfg = dict(architecture=name, input_size=size, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4))
             save_for_hf(model, folder, model_config=dict(global_pool=model.global_pool), safe_serialization=True)
         with safe_open(Path(folder) / "model.safetensors", framework="pt") as file:
             names = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -181,17 +186,23 @@ def googles_convolution(module, x):
 
 
 def full_size():
-    """{model: {name: shape}} of what timm and transformers would save, without the numbers."""
-    with torch.device("meta"):
-        held = {name: timm.create_model(name).state_dict() for name in FULL}
-    return {name: {key: tuple(x.shape) for key, x in state.items()} for name, state in held.items()}
+    """{name: (heads, layers, {tensor: shape})} of timm's models; layers are alike: layer 0 stands for all."""
+    found = {}
+    for name in [name for module in MODULES for name in timm.list_models(module=module)]:
+        with torch.device("meta"):
+            model = timm.create_model(name)
+        if hasattr(attention := getattr(model.blocks[0], "attn", model.blocks[0]), "num_heads"):
+            held = {key: tuple(x.shape) for key, x in model.state_dict().items()}
+            kept = {key: shape for key, shape in held.items() if not key.startswith("blocks.") or key[7:9] == "0."}
+            found[name] = (attention.num_heads, len(model.blocks), kept)
+    return found
 
 
 def main():
     cases, arrays = {}, {}
     for family, models, run in (("timm", timm_models(), timm_logits), ("transformers", hf_models(), hf_logits)):
         for name, made_by_torch in models.items():
-            model, names, config = remade(made_by_torch)
+            model, names, config = remade(name, made_by_torch)
             case, double = f"{family} {name}", 2 if name == "hybrid" else 1
             cases[case] = dict(names=names, config=config)
             for size in (NATIVE, OTHER):

@@ -1,6 +1,8 @@
 """Files of published names, as tests read them: pretrained.npz says the names, `made` the numbers."""
 
+import fnmatch
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +17,32 @@ CASES = [
     (case, spelling) for case, told in SPEC["cases"].items() for spelling in told.get("spellings", ["safetensors"])
 ]
 _ROPE = "axial_rope(indexing='xy', layout='interleaved')"
-_ENCODINGS = {"timm rope": {"encoding": _ROPE}, "timm rope_ape": {"encoding": f"learned + {_ROPE}"}}
+_EVA = "(fit_grid(height=16, width=16) >> axial_rope(base=10000, layout='interleaved'))"
+_ENCODINGS = {"timm rope": _ROPE, "timm rope_ape": f"learned + {_ROPE}", "timm rope_reg_gap": _EVA}
+_ENCODINGS |= dict.fromkeys(("timm eva02_small", "timm eva02_large"), f"learned + {_EVA}")
 
 
 def asked(case: str) -> dict:
     """The options that a file of timm's does not hold."""
     told = {"num_heads": 2} if case.startswith("timm") else {}
-    return told | _ENCODINGS.get(case, {})
+    return told | ({"encoding": _ENCODINGS[case]} if case in _ENCODINGS else {})
+
+
+def full_size(name: str) -> tuple[int, dict[str, tuple[int, ...]]]:
+    """Returns the heads of a published model of timm's, and {tensor: shape}."""
+    heads, depth, held = SPEC["full"][name]
+    spelt = {
+        tensor.replace("blocks.0.", f"blocks.{layer}."): tuple(shape)
+        for tensor, shape in held.items()
+        for layer in range(depth if tensor.startswith("blocks.0.") else 1)
+    }
+    return heads, spelt
+
+
+def recommended(name: str, message: str) -> str:
+    """Returns the encoding that a message recommends for a model of timm's."""
+    pairs = re.findall(r'([\w*]+) "([^"]+)"', message)
+    return next(spec for pattern, spec in pairs if fnmatch.fnmatchcase(name, pattern))
 
 
 def weights_of(case: str) -> dict[str, np.ndarray]:

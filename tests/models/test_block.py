@@ -115,7 +115,7 @@ class Oracle:
         else:
             plain = {"gelu": gelu, "gelu_exact": exact, "quick_gelu": quick, "relu": lambda x: np.maximum(x, 0)}
             hidden = plain[self.c.mlp](hidden)
-        return dense(hidden, p["down"])
+        return dense(self.norm(hidden, p["norm"]) if self.c.mlp_norm else hidden, p["down"])
 
     def experts(self, x, p):
         def of(expert, name):
@@ -190,7 +190,7 @@ def test_mlps(mlp):
         dict(head_dim=5, num_kv_heads=2, attention_bias=("query", "key", "value")),  # as Qwen2
         dict(num_kv_heads=1, attention_bias=("query", "value", "out")),  # as Whisper
         dict(attention_bias=(), mlp_bias=False, logit_scale=0.9),
-        dict(mlp="swiglu", mlp_bias=True, qk_norm=True),
+        dict(mlp="swiglu", mlp_bias=True, mlp_norm=True, qk_norm=True),  # the MLP as in EVA-02
         dict(norm_bias=False, qkv_clip=0.5, mlp_bias=False),  # as MPT
         dict(norm="rms", placement="after", qk_norm="all_heads", num_kv_heads=2),  # as OLMo 2
         dict(norm="rms", norm_offset=0.5, qk_norm="unit"),  # as Llama 4
@@ -221,6 +221,8 @@ def test_a_pattern_of_norms_is_run_as_it_is_looped_over():
         BlockConfig(qk_norm=(False, "rms"))
     with pytest.raises(ValueError, match="experts_per_token=3 must lie between 1 and num_experts=2"):
         BlockConfig(num_experts=2, experts_per_token=3)
+    with pytest.raises(ValueError, match="mlp_norm=True: experts have no norm"):
+        BlockConfig(num_experts=2, mlp_norm=True)
 
 
 def test_a_bias_of_some_projections_has_no_parameters_for_the_others():

@@ -3,13 +3,15 @@
 import json
 import pickle
 import re
+import warnings
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 import safetensors.numpy
 from goldens.language_cases import assert_same
-from goldens.pretrained_cases import asked, weights_of, written
+from goldens.pretrained_cases import SPEC, asked, recommended, weights_of, written
 from goldens.pretrained_weights import google_shapes, google_tensors, made
 
 from posjax import pretrained
@@ -17,7 +19,8 @@ from posjax.models import BlockConfig, ViT
 from posjax.pretrained.entries import Entry, contiguous, read_entries, write_entries
 from posjax.pretrained.files import WeightsFile
 from posjax.pretrained.parameters import expected_params
-from posjax.pretrained.vision.origin import table_grid
+from posjax.pretrained.vision.loading import describe_file
+from posjax.pretrained.vision.origin import Hints, table_grid
 
 SMALL = dict(num_classes=3, image_size=(8, 12), patch_size=4, width=16, depth=2, num_heads=2)
 GOOGLE = google_shapes(16, 1, 2, 32, 4, 2, head=3)
@@ -45,6 +48,7 @@ def of(model, channels=3):
         ),
         (dict(encoding="learned + rope_mixed", injection="every_layer"), "posjax"),
         (dict(encoding=("learned", "beit()"), pre_logits=5, num_kv_heads=1), "posjax"),
+        (dict(mlp_norm=True, placement="after"), "posjax"),
         (dict(pooling="none", encoding="raster(width=3) >> learned"), "posjax"),
     ],
     ids=str,
@@ -153,11 +157,17 @@ def test_entries_turn_round():
         Entry("qkv", ("q", "k", "v"), "(s h d) m -> m h d"),
         Entry("table", "rows", "1 t m -> t m", without=(1, 2)),
         Entry("bias", "b", "(h d) -> h d", optional=True),
+        Entry("waves", ("w0", "w1"), "a s c -> a c", turned=True),
     ]
     params = {name: made(name, (6, 2, 4)) for name in "qkv"} | {"rows": made("rows", (9, 6)), "b": np.zeros((2, 4))}
+    params |= {name: made(name, (2, 3)) for name in ("w0", "w1")}
     params["rows"][1:3] = 0
     tensors = dict(write_entries(entries, params, {"h": 2}))
-    assert {name: array.shape for name, array in tensors.items()} == {"qkv": (24, 6), "table": (1, 7, 6)}
+    assert {name: array.shape for name, array in tensors.items()} == {
+        **{"qkv": (24, 6), "table": (1, 7, 6)},
+        "waves": (2, 2, 3),
+    }
+    np.testing.assert_array_equal(tensors["waves"][0, 1], params["w1"][1])
     # torch: [3, heads, head_dim, inputs]
     np.testing.assert_array_equal(tensors["qkv"].reshape(3, 2, 4, 6)[1, 1, 3], params["k"][:, 1, 3])
     back = read_entries(entries, tensors, {path: array.shape for path, array in params.items()}, {"h": 2})
@@ -302,25 +312,39 @@ def test_what_the_caller_says_is_checked(tmp_path):
     refused(written("timm rope_ape", "safetensors", folder), r"give encoding=.*learned \+ axial_rope", num_heads=2)
 
 
-@pytest.mark.parametrize("case", ["timm rope", "timm rope_ape"])
-def test_every_encoding_that_a_message_recommends_is_taken(case, tmp_path):
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        ("timm rope", "vit_base_patch16_rope_224"),
+        ("timm rope_ape", "vit_small_patch16_rope_ape_224"),
+        ("timm rope_reg_gap", "vit_medium_patch16_rope_reg1_gap_256"),
+        *(("timm eva02_small", f"eva02_{size}_patch14_336") for size in ("tiny", "small")),
+        *(("timm eva02_large", f"eva02_{size}_patch14_448") for size in ("base", "large")),
+    ],
+)
+def test_every_encoding_that_a_message_recommends_is_the_models(case, name, tmp_path):
+    """With the encoding of `asked` each has timm's logits, see test_vision.py; all that are recommended are taken."""
     folder = written(case, "safetensors", tmp_path)
     with pytest.raises(ValueError, match="give encoding=") as told:
         pretrained.info(folder, num_heads=2)
-    specs = re.findall(r'"([^"]+)"', str(told.value))
-    assert len(specs) >= 2
-    for spec in specs:
+    assert recommended(name, str(told.value)) == asked(case)["encoding"]
+    for spec in re.findall(r'"([^"]+)"', str(told.value)):
         model = pretrained.info(folder, num_heads=2, encoding=spec).model
         assert model.encoding == spec
         jax.eval_shape(lambda model=model: model.init(jax.random.key(0), *model.example(3)))
 
 
-@pytest.mark.parametrize("name", ["rope.freqs", "blocks.0.mlp.norm.weight"])
-def test_models_of_timms_eva_that_are_not_computed_are_refused_by_their_tensors(name, tmp_path):
-    tensors = weights_of("timm rope_ape") | {name: np.zeros(2, np.float32)}
-    refused(
-        configured(tmp_path, "timm rope_ape", {}, tensors), f"not computed here: the file holds {name}", num_heads=2
-    )
+def test_eva_with_norms_inside_its_attention_is_refused_by_their_name(tmp_path):
+    tensors = weights_of("timm eva02_large") | {"blocks.0.attn.norm.weight": np.zeros(2, np.float32)}
+    message = r"eva02_\*_clip_\*, beit3_\*.* the file holds blocks.0.attn.norm.weight"
+    refused(configured(tmp_path, "timm eva02_large", {}, tensors), message, num_heads=2)
+
+
+def test_frequencies_of_a_file_are_no_other_encodings(tmp_path):
+    """They tell the heads, too."""
+    folder = written("timm rope_mixed_ape", "safetensors", tmp_path)
+    assert pretrained.info(folder).model.block.num_heads == 2
+    refused(folder, "has frequencies of rope_mixed, so its encoding is .*, not rope", encoding="rope")
 
 
 def configured(folder, case, config, tensors=None):
@@ -361,6 +385,31 @@ def test_what_a_configuration_says_and_is_not_known_is_refused(case, config, mes
 def test_the_activation_of_timms_models_by_name(config, mlp, tmp_path):
     """SigLIP 2's later sizes have the tanh form, which only timm's functions say."""
     assert pretrained.info(configured(tmp_path, "timm vit", config), num_heads=2).model.block.mlp == mlp
+
+
+@pytest.mark.parametrize("case", [case for case in SPEC["cases"] if not case.startswith("google")])
+def test_heads_that_nothing_tells_are_guessed_with_a_warning(case):
+    """A model of 384 channels has six heads, or twelve as MoCo v3's."""
+    small = SPEC["cases"][case]["names"]
+    shapes = {name: tuple(12 * n if n % 32 == 0 else n for n in shape) for name, shape in small.items()}
+    weights = WeightsFile(Path("model.safetensors"), shapes, shapes.__getitem__, {})
+    encoding = asked(case).get("encoding")
+
+    def heads(config, told=None):
+        weights.config = config
+        return describe_file(weights, Hints(num_heads=told, encoding=encoding)).model.block.num_heads
+
+    if "rope.freqs" in shapes:  # they show the heads
+        assert heads({}) == 2
+        return
+    with pytest.warns(UserWarning, match="6 heads of 64 channels were assumed.*num_heads=.*num_attention_heads"):
+        assert heads({"architecture": "mine"}) == 6
+    with warnings.catch_warnings(action="error"):
+        assert heads({}, 12) == 12
+        for told in ({"num_attention_heads": 12}, {"model_args": {"num_heads": 12}}):
+            assert heads({"architecture": "vit_small_patch16_224"} | told) == 12
+        assert heads({"architecture": "mocov3_vit_small"}) == 12
+        assert heads({"architecture": "vit_small_patch16_224"}) == 6
 
 
 def test_registers_without_a_class_token_are_not_dinov3s(tmp_path):

@@ -75,7 +75,7 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str
         patch_size=square_patch(kernel[2:], f"{_PATCHES}.weight"),
         width=width,
         depth=depth,
-        num_heads=split_heads(width, depth, hints, config.get("num_attention_heads"), wide=not gated or width != 1280),
+        num_heads=split_heads(width, depth, hints, config, wide=not gated or width != 1280),
         mlp_dim=shapes["layer.0.mlp.fc2.weight"][1],
         mlp=mlp,
         mlp_bias="layer.0.mlp.fc2.bias" in shapes,

@@ -101,8 +101,8 @@ def load(
       num_classes: 0 leaves the head out; None keeps it.
       method: name of `posjax.encodings.resize`; None takes that of the code which the file is for (`Info.method`).
       grid: (height, width) of the file's position table in patches. A table is taken for square where nothing says otherwise.
-      num_heads: of timm's and transformers' files, whose matrices do not tell it; without a configuration heads have
-        64 channels, unless it is a published model whose heads are known.
+      num_heads: of timm's and transformers' files, whose matrices do not tell it. Otherwise the configuration, the name
+        of the model in it or a published size tells it; where none does, heads of 64 channels are assumed with a warning.
       overrides: of other fields of `ViT`: types, implementation, dropouts, norm_epsilon; pooling, with prefix tokens that it
         does not read made registers, "none" without any head; pre_logits=None leaves that layer out; encoding, for files
         without a position table, or with a sum, as in "learned + axial_rope".
@@ -159,8 +159,9 @@ def describe_file(weights: WeightsFile, hints: Hints) -> FileOfViT:
     fields = origin.fields(shapes, weights.config, hints)
     check_fields(str(weights.path), {**fields, "encoding": str(fields["encoding"])})  # sizes are the tensors' own
     if hints.encoding is not None and fields["encoding"] != hints.encoding:
+        held = "frequencies of rope_mixed" if fields.get("injection") == "every_layer" else "a position table"
         raise ValueError(
-            f"the file has a position table, so its encoding is 'learned', perhaps with others added, not {hints.encoding}"
+            f"the file has {held}, so its encoding is {fields['encoding']!r}, perhaps with others added, not {hints.encoding}"
         )
     model = ViT.from_config(fields)
     return FileOfViT(

@@ -1,6 +1,8 @@
 """Families of published files, and the parts that all share."""
 
 import math
+import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,8 +18,13 @@ HALF = (0.5, 0.5, 0.5)
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 Shapes = Mapping[str, tuple[int, ...]]
-# Heads of published models that are not 64 channels wide, by (width, depth): So400m, H, g, G and DINOv3's 7B.
-_HEADS = {(1152, 27): 16, (1280, 32): 16, (1408, 40): 16, (1664, 48): 16, (4096, 40): 32}
+# Heads of published models that are not 64 channels wide, by (width, depth): So400m, H, g, G, EVA-02's E, DINOv3's 7B.
+_HEADS = {(1152, 27): 16, (1280, 32): 16, (1408, 40): 16, (1664, 48): 16, (1792, 64): 16, (4096, 40): 32}
+_NAMED = (  # channels of a head by the name of a model: of timm's, but for the sizes above, and of MoCo v3's
+    (r"moco.*small|^test_vit", 32),
+    (r"^vit_base_patch16_gap_", 48),
+    (r"^(vit|flexivit|deit|deit3|eva|eva02)_|moco", 64),
+)
 
 
 class Hints(NamedTuple):
@@ -119,21 +126,43 @@ def table_entry(name: str, model: ViT, shapes: Shapes) -> list[Entry]:
     """
     parts = _summed(parse_layers(model.encoding)[0])
     place = next(i for i, part in enumerate(parts) if isinstance(part, Learned))
-    ours = f"trunk/encoding/{place}/rows" if len(parts) > 1 else "trunk/encoding/rows"
+    host = "encoding_0" if model.injection == "every_layer" else "encoding"
+    ours = f"trunk/{host}/{place}/rows" if len(parts) > 1 else f"trunk/{host}/rows"
     patches, total = math.prod(model.patches(*model.image_size)), model.num_prefix
     present = [shapes[name][-2] - patches] if name in shapes else [0, total]
     return [Entry(name, ours, "1 t m -> t m", without=(rows, total - rows)) for rows in dict.fromkeys(present)]
 
 
-def split_heads(width: int, depth: int, hints: Hints, config_heads: int | None, wide: bool = True) -> int:
-    """Returns the number of heads, which matrices do not show: 64 channels a head but for a few known models."""
-    heads = hints.num_heads or config_heads or (_HEADS.get((width, depth)) if wide else None) or width // 64
-    if not heads or width % heads or (heads == width // 64 and width % 64 and not (hints.num_heads or config_heads)):
+def split_heads(
+    width: int, depth: int, hints: Hints, config: Mapping[str, Any], told: int | None = None, wide: bool = True
+) -> int:
+    """Returns the number of heads, which matrices do not show; warns where heads of 64 channels are a guess.
+
+    Args:
+      config: a number of heads or a known name of the model in it tells the number.
+      told: the number by other tensors of the file.
+      wide: whether a size of the published models with wider heads tells the number.
+
+    Raises:
+      ValueError: the heads do not divide the width.
+    """
+    heads = hints.num_heads or config.get("num_attention_heads") or (config.get("model_args") or {}).get("num_heads")
+    heads = heads or told or (_HEADS.get((width, depth)) if wide else None)
+    name = config.get("architecture") or ""
+    channels = None if heads else next((size for pattern, size in _NAMED if re.search(pattern, name)), None)
+    number = heads or width // (channels or 64)
+    if not number or width % number or (not heads and width % (channels or 64)):
         raise ValueError(
-            f"a width of {width} does not divide into {heads or 'heads of 64'}; the file does not tell its heads: give "
+            f"a width of {width} does not divide into {number or 'heads of 64'}; the file does not tell its heads: give "
             "num_heads=..."
         )
-    return heads
+    if not (heads or channels):
+        warnings.warn(
+            f"the file does not tell its heads: {number} heads of 64 channels were assumed. Where it has others, give "
+            'num_heads=..., or a config.json beside it with {"num_attention_heads": ...}',
+            stacklevel=5,  # the caller of `load` or `info`
+        )
+    return number
 
 
 def prefix_fields(tokens: Mapping[str, int], pooling: str) -> dict[str, Any]:

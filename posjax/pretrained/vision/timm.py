@@ -40,17 +40,18 @@ _NAMED_ACTIVATIONS = (  # of timm's models, by a pattern of the model's name
 )
 _EVA = "(fit_grid(height=16, width=16) >> axial_rope(base=10000, layout='interleaved'))"
 _ROPE = "axial_rope(indexing='xy', layout='interleaved')"
-_UNREAD = {  # tensors of timm's Eva models that are not computed here
-    "rope.freqs": "learns rotary frequencies in each layer (vit_*_rope_mixed_*)",
-    "blocks.0.mlp.norm.weight": "norms inside its MLPs (eva02_base_*, eva02_large_*)",
-}
+_MIXED = "rope.freqs"  # learned frequencies [2, L, H, D/2], those of the columns first
+_INNER_NORM = "blocks.0.attn.norm.weight"
 _POOLINGS = {"token": "cls", "avg": "mean", "map": "map"}
 _STEM = "patch_embed.backbone."
 
 
 def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str, Any]:
-    if name := next((name for name in _UNREAD if name in shapes), None):
-        raise ValueError(f"a model of timm's that {_UNREAD[name]} is not computed here: the file holds {name}")
+    if _INNER_NORM in shapes:
+        raise ValueError(
+            "a model that norms inside its attention (eva02_*_clip_*, beit3_*) is not computed here: the file holds "
+            f"{_INNER_NORM}"
+        )
     kernel, gated = shapes["patch_embed.proj.weight"], "blocks.0.mlp.fc1_g.weight" in shapes
     up = shapes["blocks.0.mlp.fc1_g.weight" if gated else "blocks.0.mlp.fc1.weight"][0]
     tokens = {token: shapes[name][1] for token, name in _PREFIX.items() if name in shapes}
@@ -60,18 +61,21 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str
     width, depth = kernel[0], count(shapes, "blocks.{}.norm1.weight")
     is_eva = "blocks.0.gamma_1" in shapes
     packed = not gated and up == 2 * shapes["blocks.0.mlp.fc2.weight"][1]
-    # SigLIP 2's giant has wider heads than DINOv2's of the same width and depth.
-    giant = width == 1536 and "blocks.39.norm1.weight" in shapes and "blocks.0.ls1.gamma" not in shapes
-    num_heads = options.get("num_heads") or (16 if giant else None)
+    # SigLIP 2's giant has wider heads than others of the same width and depth, which have layer scale.
+    giant = (width, depth) == (1536, 40) and not is_eva and "blocks.0.ls1.gamma" not in shapes
+    told = shapes[_MIXED][2] if _MIXED in shapes else 16 if giant else None
     fields = dict(
         num_classes=shapes["head.weight"][0] if "head.weight" in shapes else 0,
         patch_size=square_patch(kernel[2:], "patch_embed.proj.weight"),
         width=width,
         depth=depth,
-        num_heads=split_heads(width, depth, hints, num_heads, wide=not gated or width != 1280),
+        num_heads=split_heads(width, depth, hints, config, told, not gated or width != 1280),
         mlp_dim=up // 2 if packed else up,
         mlp="swiglu" if gated or packed else _activation(config),
         mlp_bias=True,
+        mlp_norm="blocks.0.mlp.norm.weight" in shapes,
+        placement="after" if _is_enormous(config, width, depth) else "pre",
+        injection="every_layer" if _MIXED in shapes else "stem",
         layer_scale=1e-5 if is_eva or "blocks.0.ls1.gamma" in shapes else None,
         norm_after_pooling="fc_norm.weight" in shapes,
         norm_epsilon=1e-5 if _is_dinov3(shapes) else 1e-6,
@@ -83,13 +87,21 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str
     hint = (hint, hint) if isinstance(hint, int) else hint and tuple(hint[-2:])
     if "pos_embed" not in shapes:
         size = hints.image_size or hint or (16 * cell, 16 * cell)
-        return {**fields, "encoding": _rotary(shapes, hints), "image_size": size}
+        return {**fields, "encoding": "rope_mixed" if _MIXED in shapes else _rotary(shapes, hints), "image_size": size}
     total = sum(tokens.values())
     prefixes = sorted({0, total, *([1] if "cls" in tokens else [])})
     hint = hint and (hint[0] // cell, hint[1] // cell)
     rows, columns = table_grid(shapes["pos_embed"][1], prefixes, hints.grid, hint)
+    fields["image_size"] = (rows * cell, columns * cell)
+    if _MIXED in shapes:
+        return {**fields, "encoding": ("learned + rope_mixed", *["rope_mixed"] * (depth - 1))}
     is_rotary = is_eva or gated or (packed and "blocks.0.ls1.gamma" not in shapes)
-    return {**fields, "encoding": _with_table(hints, is_rotary), "image_size": (rows * cell, columns * cell)}
+    return {**fields, "encoding": _with_table(hints, is_rotary)}
+
+
+def _is_enormous(config: Mapping[str, Any], width: int, depth: int) -> bool:
+    """Whether it is EVA-02's E, whose norms follow attention and MLP under names of norms before them."""
+    return (width, depth) == (1792, 64) or (config.get("architecture") or "").startswith("eva02_enormous")
 
 
 def _activation(config: Mapping[str, Any]) -> str:
@@ -125,7 +137,7 @@ def _rotary(shapes: Shapes, hints: Hints) -> Any:
     if hints.encoding is None and not _is_dinov3(shapes):
         raise ValueError(
             "the file has neither a position table nor the class token and registers of DINOv3, and rotary encodings leave "
-            f'no trace in it: give encoding=..., for timm\'s vit_*_rope_* "{_ROPE}", for vit_*_rope_reg*_gap_* "{_EVA}"'
+            f'no trace in it: give encoding=..., for timm\'s vit_*_rope_reg*_gap_* "{_EVA}", for other vit_*_rope_* "{_ROPE}"'
         )
     return hints.encoding or "dinov3"
 
@@ -138,7 +150,7 @@ def _with_table(hints: Hints, is_rotary: bool) -> Any:
         raise ValueError(
             "the file has a position table, and may have a rotary encoding, which leaves no trace in it: give "
             "encoding=..., for "
-            f'timm\'s vit_*_rope_ape_* "learned + {_ROPE}", for eva02_tiny_* and eva02_small_* "learned + {_EVA}", or '
+            f'timm\'s vit_*_rope_ape_* "learned + {_ROPE}", for eva02_* "learned + {_EVA}", or '
             '"learned" for the table alone'
         )
     return "learned"
@@ -163,6 +175,7 @@ def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
         Entry("patch_embed.proj.bias", "patches_to_tokens/bias", "m -> m"),
         *prefix_entries(model, _PREFIX, shapes),
         *(table_entry("pos_embed", model, shapes) if table else []),
+        *(_mixed(model) if _MIXED in shapes else []),
         *norm("fc_norm" if model.norm_after_pooling else "norm", pooled_norm),
         *torch_linear("head", "head"),
         *torch_linear("head_dist", "head_distillation"),
@@ -170,6 +183,12 @@ def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
         *_stem_entries(model),
         *layered(_block(is_eva, model.block.mlp, packed), model.depth),
     ]
+
+
+def _mixed(model: ViT) -> Iterator[Entry]:
+    first = "encoding_0/1" if has_table(parse_layers(model.encoding)[0]) else "encoding_0"
+    hosts = (first, *(f"encoding_{layer}" for layer in range(1, model.depth)))
+    yield Entry(_MIXED, tuple(f"trunk/{host}/wave" for host in hosts), "a s h c -> a h c", turned=True)
 
 
 def _block(is_eva: bool, mlp: str, packed: bool) -> Iterator[Entry]:
@@ -183,6 +202,9 @@ def _block(is_eva: bool, mlp: str, packed: bool) -> Iterator[Entry]:
     yield Entry(f"{block}attn.qkv.bias", f"{attention}qkv/bias", "(x h d) -> h x d", optional=True)
     apart = tuple(f"{block}attn.{part}_bias" for part in "qkv")  # keys have no bias then
     yield Entry(apart, f"{attention}qkv/bias", "(h d) -> h n d", optional=True)
+    separate = f"{block}attn.{{}}_proj"
+    yield Entry(heads(f"{separate}.weight", "qkv"), f"{attention}qkv/kernel", "(h d) m -> m h n d")
+    yield Entry(heads(f"{separate}.bias", "qkv"), f"{attention}qkv/bias", "(h d) -> h n d", optional=True)
     yield Entry(f"{block}attn.proj.weight", f"{attention}out/kernel", "m (h d) -> h d m")
     yield Entry(f"{block}attn.proj.bias", f"{attention}out/bias", "m -> m")
     if mlp == "swiglu" and not packed:
@@ -194,6 +216,7 @@ def _block(is_eva: bool, mlp: str, packed: bool) -> Iterator[Entry]:
         yield Entry(f"{block}mlp.fc1.bias", tuple(f"{p}/bias" for p in both), "(s o) -> o")
     else:
         yield from torch_linear(f"{block}mlp.fc1", f"{ours}up")
+    yield from norm(f"{block}mlp.norm", f"{ours}norm")
     yield from torch_linear(f"{block}mlp.fc2", f"{ours}down")
 
 
