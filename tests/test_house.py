@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "attention": {*_CONTRACT, "encodings"},
     "hf": {*_CONTRACT, "encodings", "checks"},
     "audits": {*_CONTRACT, "encodings", "attention", "hf", "jsonl"},
-    "cli": {"audits", "describe", "encoding", "extras", "spec", "user_code"},
+    "cli": {"audits", "describe", "encoding", "extras", "files", "spec", "user_code"},
     "user_code": {"attention", "data", "spec"},
     "hosting": {*_CONTRACT, "attention"},
     "models": {*_CONTRACT, "encodings", "attention", "hosting"},
