@@ -84,7 +84,7 @@ def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, trace
         from posjax.extras import lost_output
         from posjax.user_code import place_of
 
-        error = lost_output() or problem
+        error = lost_output(problem) or problem
         line = place_of(error) or (error if isinstance(error, USER_ERRORS) else wrong_hook())
         if traceback or line is None:
             raise

@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BROKEN as problem:
-        error = lost_output() or problem
+        error = lost_output(problem) or problem
         if isinstance(error, BrokenPipeError):  # the reader has left, as of `posjax explain rope | head`
             return 0
         line = None if traceback else _line_of(error)

@@ -1,5 +1,6 @@
 """Optional packages: which extra of posjax brings each one, and the command that installs it."""
 
+import errno
 import importlib.util
 import os
 import pathlib
@@ -59,14 +60,18 @@ def message_of(error: BaseException) -> str:
     return re.sub(r"^(.{2000}).{200,}(.{400})$", r"\1 ... \2", text)
 
 
-def lost_output() -> OSError | None:
-    """Returns the error by which stdout takes no more text, None if there is none.
+def lost_output(error: BaseException) -> OSError | None:
+    """Returns the error by which stdout took no text, naming it; None if `error` is another one.
 
-    What is left is dropped then: the interpreter would write it again at its end, and print a traceback.
+    Files name themselves in their errors, stdout does not. Text that is left is dropped: the interpreter would write it
+    again at its end, and print a traceback.
     """
+    lost = error if isinstance(error, OSError) and error.filename is None else None
     try:
         sys.stdout.flush()
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return OSError(error.errno, error.strerror, "standard output")
-    return None
+    except OSError as later:
+        lost = later
+    if lost is None or lost.errno not in (errno.ENOSPC, errno.EPIPE):
+        return None
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return OSError(lost.errno, lost.strerror, "standard output")

@@ -286,7 +286,7 @@ def _check_claims(path: Path, members: list[zipfile.ZipInfo]) -> None:
 
 
 def _npy_shape(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[int, ...]:
-    name = info.filename.removesuffix(".npy")
+    name = f"{archive.filename}: {info.filename.removesuffix('.npy')}"
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
