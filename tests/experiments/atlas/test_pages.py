@@ -191,7 +191,9 @@ def test_no_script_makes_html_of_a_text():
     """Records from somebody else name rows and studies: `el` appends them as text, and links of theirs have our prefix."""
     for path in site.STATIC.glob("*.js"):
         script = path.read_text()
-        assert not re.search(r"(inner|outer)HTML|insertAdjacentHTML|document\.write|srcdoc|\beval\(|new Function", script)
+        assert not re.search(
+            r"(inner|outer)HTML|insertAdjacentHTML|document\.write|srcdoc|\beval\(|new Function", script
+        )
         assert [*re.findall(r'parseFromString\(\w+, "(?!application/xml)', script)] == []
         assert not re.search(r"href: `\$\{(?!name\}\.html)", script), path  # models.js: a page of the site
 
