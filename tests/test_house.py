@@ -26,16 +26,16 @@ MAX_FUNCTION = 60  # lines, beside the docstring
 # The budget: lines of Python and JavaScript by room; tests are a room. A commit lowers a number where it can, and says in
 # the number's line why it raises one.
 LINES = {
-    "posjax": 3_377,
+    "posjax": 3_440,  # mistakes of a user's hooks, hostile headers and a full stdout are one line
     "posjax/attention": 3_122,
-    "posjax/audits": 1_569,
+    "posjax/audits": 1_572,  # what a rotation returns that is no array
     "posjax/data": 4_372,
-    "posjax/describe": 3_880,
+    "posjax/describe": 3_925,  # wrong_hook names the hook of an error far from it
     "posjax/encodings": 9_314,
     "posjax/hf": 1_268,
     "posjax/models": 2_513,
     "posjax/pretrained": 4_483,
-    "posjax/training": 3_185,
+    "posjax/training": 3_226,  # small runs carry the helpers of a user's encoding
     "experiments": 2_652,
     "experiments/analysis": 4_052,
     "experiments/atlas": 5_001,
@@ -43,7 +43,7 @@ LINES = {
     "experiments/report": 3_457,
     "experiments/studies": 2_720,
     "configs": 4_354,
-    "tests": 42_993,
+    "tests": 43_176,  # values of hooks, headers, helpers, logs
 }
 # Imports that the design would rather not have, as counts that only fall.
 ARROWS = {
