@@ -35,17 +35,6 @@ if TYPE_CHECKING:
 
 # Errors that a user can mend (CheckpointError is a ValueError); all others keep their tracebacks.
 USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
-# Beside these a user's function may raise others, when it is traced.
-_HOOK_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    NameError,
-    RuntimeError,
-    SystemExit,
-    TypeError,
-)
 EXIT_MISTAKE = 2
 EXIT_STOPPED = os.EX_TEMPFAIL  # 75 in sysexits.h: temporary failure, try again
 _LAST_WORDS = 3.0  # seconds for the other processes to report why they end
@@ -79,7 +68,9 @@ def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, trace
             from posjax.user_code import import_user_code
 
             import_user_code(imports)
-        return work() or 0
+        code = work() or 0
+        sys.stdout.flush()
+        return code
     except StoppedRun as stopped:
         print(f"{stopped}; the same command goes on from there", flush=True)
         return EXIT_STOPPED
@@ -88,25 +79,30 @@ def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, trace
         return EXIT_STOPPED
     except UsageError as error:
         return tell(error)
-    except USER_ERRORS as error:
-        if traceback:
-            raise
-        return tell(error, " (--traceback shows where)")
-    except _HOOK_ERRORS as error:
+    except _broken() as problem:
+        from posjax.describe.properties import wrong_hook
+        from posjax.extras import lost_output
         from posjax.user_code import place_of
 
-        if traceback or (place := place_of(error)) is None:
+        error = lost_output(problem) or problem
+        line = place_of(error) or (error if isinstance(error, USER_ERRORS) else wrong_hook())
+        if traceback or line is None:
             raise
-        return tell(place)
+        return tell(line, " (--traceback shows where)")
+
+
+def _broken() -> tuple[type[BaseException], ...]:
+    """Returns the errors of a user's mistake or of a user's hook; called where one was raised, since this imports jax."""
+    from posjax.user_code import BROKEN
+
+    return BROKEN
 
 
 def tell(error: Any, hint: str = "") -> int:
     """Prints an error as one line on stderr; returns the exit code."""
-    if isinstance(error, OSError | ImportError):
-        from posjax.extras import message_of  # posjax imports jax
+    from posjax.extras import message_of  # posjax imports jax
 
-        error = message_of(error)
-    print("error:", " ".join(f"{error}{hint}".split()), file=sys.stderr)
+    print("error:", f"{message_of(error)}{hint}", file=sys.stderr)
     return EXIT_MISTAKE
 
 
@@ -406,7 +402,9 @@ def alone_in(
             stack.enter_context(_locked(workdir / f".lock-{part[0]}-of-{part[1]}", fcntl.LOCK_EX))
         before = lock.read().strip()
         if before and before != command:
-            raise UsageError(f"{workdir} holds what experiments.{before} has written: give another --workdir")
+            raise UsageError(
+                f"{workdir} holds what experiments.{before} has written (.lock says so): give another --workdir"
+            )
         if not before:
             try:
                 os.pwrite(lock.fileno(), command.encode(), 0)  # parts that begin together write the same content
@@ -425,7 +423,7 @@ def alone_in(
 def _locked(path: pathlib.Path, kind: int) -> Iterator[Any]:
     """Yields the file at `path`, open for reading, locked."""
     path.touch()
-    with path.open("r+") as lock:
+    with path.open("r+", errors="backslashreplace") as lock:
         try:
             fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -16,7 +16,6 @@ registered encoding explains the audited code, or only one that lists its freque
 """
 
 import argparse
-import os
 import pathlib
 import re
 import sys
@@ -24,7 +23,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from posjax.encoding import Encoding
-from posjax.extras import message_of
+from posjax.extras import lost_output, message_of
+from posjax.files import HEADER_ERRORS
 from posjax.user_code import BROKEN, import_source, import_user_code, place_of
 
 _MISTAKES = (ValueError, OSError, ImportError)
@@ -45,20 +45,27 @@ def main(argv: list[str] | None = None) -> int:
     try:
         args = _parser().parse_args(argv)
         import_user_code(args.imports)
-        return args.run(args)
-    except BrokenPipeError:  # the reader has left, as of `posjax explain rope | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except _MISTAKES as error:
-        if traceback:
+        code = args.run(args)
+        sys.stdout.flush()
+        return code
+    except BROKEN as problem:
+        error = lost_output(problem) or problem
+        if isinstance(error, BrokenPipeError):  # the reader has left, as of `posjax explain rope | head`
+            return 0
+        line = None if traceback else _line_of(error)
+        if line is None:
             raise
-        print("error:", " ".join(message_of(error).split()), file=sys.stderr)
+        print("error:", line, file=sys.stderr)
         return 2
-    except BROKEN as error:
-        if traceback or (place := place_of(error)) is None:
-            raise
-        print("error:", place, file=sys.stderr)
-        return 2
+
+
+def _line_of(error: BaseException) -> str | None:
+    """Returns a user's mistake as one line, None for another error."""
+    if isinstance(error, _MISTAKES):
+        return place_of(error) or message_of(error)
+    from posjax.describe.properties import wrong_hook
+
+    return place_of(error) or (None if isinstance(error, SystemExit) else wrong_hook())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -88,18 +95,18 @@ def encodings_of(spec: str) -> list[Encoding]:
     Raises:
       ValueError: the spec cannot be read, or the file registers no encoding.
     """
-    from posjax.describe.catalogue import facts
+    from posjax.describe.catalogue import example_of
     from posjax.spec import REGISTRY, parse
 
     if not spec.endswith(".py"):
         return [parse(spec)]
     module = import_source(spec)
-    found = [facts(name) for name, cls in REGISTRY.items() if cls.__module__ == module.__name__]
-    if unmade := [row.name for row in found if row.example is None]:
+    found = {name: example_of(cls) for name, cls in REGISTRY.items() if cls.__module__ == module.__name__}
+    if unmade := [name for name, example in found.items() if example is None]:
         raise ValueError(f"{unmade[0]} needs arguments: give it as a spec, with --import={spec}")
     if not found:
         raise ValueError(f'{spec} registers no encoding: put @pj.register("name") above its class')
-    return [row.example for row in found]
+    return [*found.values()]
 
 
 def _explain_options(add: Callable) -> None:
@@ -240,21 +247,36 @@ def _audit_options(add: Callable) -> None:
 
 def _audit(args: argparse.Namespace) -> int:
     """Prints the encoding that somebody's code computes, as a spec of posjax, and what is wrong with the code."""
-    import numpy as np
-
     from posjax.audits import audit
 
     subject: dict[str, Any] = {}
     for file in args.file:
         subject |= {"config": file} if file.endswith(".json") else {"rotate": _function(file)}
     files = {"inv_freq": args.inv_freq, "bias": args.bias}
-    subject |= {name: np.load(file) for name, file in files.items() if file}
+    subject |= {name: _array(file) for name, file in files.items() if file}
     if args.table:
-        subject["table"] = tuple(map(np.load, args.table))
+        subject["table"] = tuple(map(_array, args.table))
     options = {name: getattr(args, name) for name in ("head_dim", "layer", "order", "num_axes", "num_heads", "length")}
     result = audit(**subject, **options)
     print(result)
     return 1 if result.findings else 3 if result.unknown else 0
+
+
+def _array(file: str) -> Any:
+    """Returns the array of a .npy file.
+
+    Raises:
+      ValueError: the file holds none.
+    """
+    import numpy as np
+
+    try:
+        array = np.load(file, mmap_mode="r")  # a size beyond the file's is refused, not allocated
+    except HEADER_ERRORS as error:
+        raise ValueError(f"{file} holds no array of numbers: {error}") from None
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{file} holds several arrays: save the one by numpy.save")
+    return array
 
 
 def _function(text: str) -> Callable:

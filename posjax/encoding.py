@@ -171,7 +171,10 @@ def canonical(site: Site) -> Site:
       ValueError: for anything but a site, positions of a half-precision type, or known ones that int32 does not hold.
     """
     if not isinstance(site, Site):
-        raise ValueError(f"site={site!r:.60}: give posjax.sites(length), posjax.grid(height, width) or another Site")
+        raise ValueError(
+            f"site={site!r:.60}: give posjax.sites(length), posjax.grid(height, width) or another Site; `place` and "
+            "`observe` return one"
+        )
     if site.position.dtype in (jnp.bfloat16, jnp.float16):
         raise ValueError(f"positions of {site.position.dtype} are rounded from 256 or 2048 on: give int32 or float32")
     return jax.tree.map(_canonical, site)

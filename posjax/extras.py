@@ -1,7 +1,10 @@
 """Optional packages: which extra of posjax brings each one, and the command that installs it."""
 
+import errno
 import importlib.util
+import os
 import pathlib
+import re
 import sys
 
 # Modules as they are imported, by the extra in pyproject.toml.
@@ -43,10 +46,32 @@ def require(needing: str, *modules: str) -> None:
 
 
 def message_of(error: BaseException) -> str:
-    """Returns the message of an error: no number for errors of files, and the way to install a missing module."""
+    """Returns the message of an error in one line, of which long values keep their beginning and end.
+
+    Errors of files have no number; an error of a missing module says how to install it.
+    """
+    text = str(error)
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
+        text = f"{error.filename}: {error.strerror}"
     if isinstance(error, ModuleNotFoundError) and error.name not in (None, "jax", "numpy", "posjax"):
         command = install_command(error.name)
-        return f"{error}: {command}" if command else str(error)
-    return str(error)
+        text = f"{error}: {command}" if command else text
+    text = re.sub(r"(\S{100})\S{200,}(\S{40})", r"\1...\2", " ".join(text.split()))
+    return re.sub(r"^(.{2000}).{200,}(.{400})$", r"\1 ... \2", text)
+
+
+def lost_output(error: BaseException) -> OSError | None:
+    """Returns the error by which stdout took no text, naming it; None if `error` is another one.
+
+    Files name themselves in their errors, stdout does not. Text that is left is dropped: the interpreter would write it
+    again at its end, and print a traceback.
+    """
+    lost = error if isinstance(error, OSError) and error.filename is None else None
+    try:
+        sys.stdout.flush()
+    except OSError as later:
+        lost = later
+    if lost is None or lost.errno not in (errno.ENOSPC, errno.EPIPE):
+        return None
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return OSError(lost.errno, lost.strerror, "standard output")

@@ -6,8 +6,11 @@ import hashlib
 import os
 import pathlib
 import shutil
+import tokenize
 from collections.abc import Iterator
 
+# Errors of NumPy's parser of the headers of .npy files.
+HEADER_ERRORS = (ValueError, TypeError, SyntaxError, tokenize.TokenError, OverflowError, RecursionError)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 

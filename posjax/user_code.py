@@ -15,7 +15,10 @@ from posjax.attention import backends
 
 # What user code may raise. A program that it ended with sys.exit(0) would look like one without a fault.
 _IMPORT = (ImportError, OSError, SyntaxError, NameError)
-BROKEN = (*_IMPORT, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, SystemExit, TypeError)
+BROKEN = (
+    *(*_IMPORT, ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, StopIteration, SystemExit),
+    *(TypeError, ValueError),
+)
 _MODULE = "posjax_user_"  # of a file
 
 
@@ -45,10 +48,17 @@ def import_source(source: str) -> ModuleType:
 
 
 def place_of(error: BaseException) -> str | None:
-    """Returns an error of a function in a user's file as one line with file, line and function; None for another error."""
+    """Returns an error of a function in a user's file as one line with file, line and function.
+
+    None for another error, also for a ValueError that posjax raises below such a function: its message is a line already.
+    """
     files = {module.__file__ for name, module in sys.modules.items() if name.startswith(_MODULE)}
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
-    if not frames:
+    files |= {getattr(sys.modules.get(cls.__module__), "__file__", None) for cls in spec.REGISTRY.values()}
+    ours = str(pathlib.Path(__file__).parent)
+    stack = traceback.extract_tb(error.__traceback__)
+    stack = [frame for frame in stack if frame.filename in files or frame.filename.startswith(ours)]
+    frames = [frame for frame in stack if not frame.filename.startswith(ours)]
+    if not frames or (isinstance(error, ValueError) and stack[-1] is not frames[-1]):
         return None
     says = " ".join(str(error).split())[:200]
     if isinstance(error, jax.errors.TracerBoolConversionError):

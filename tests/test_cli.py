@@ -12,6 +12,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
+import posjax.cli
 from experiments import ablate, cli, tune_allocator
 from posjax import environment as environment_of_code
 
@@ -301,6 +302,59 @@ def test_a_log_has_lines_and_nothing_before_the_first_step(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_bar_within_another_moves_no_cursor_in_a_log(monkeypatch, capsys):
+    from experiments.studies import running
+
+    monkeypatch.setattr(running, "LINE_EVERY", 0.0)
+    monkeypatch.setattr(running, "NOTHING_YET", 1e-9)
+    with running.bar(1, "step") as outer, running.bar(2, "tok", leave=False) as inner:
+        inner.update()
+        outer.update()
+    shown = capsys.readouterr().err
+    assert "tok/s" in shown
+    assert "\x1b" not in shown
+
+
+LONG = ["9" * 5000, "é" * 5000, "to be " * 1000, "[1]," * 2000]
+
+
+@pytest.mark.parametrize("value", LONG, ids=["digits", "letters", "words", "values"])
+@pytest.mark.parametrize("error", [ValueError, cli.UsageError, OSError, ImportError])
+def test_a_long_value_is_told_by_its_beginning_and_end(error, value, capsys):
+    def work():
+        raise error(f"steps must be positive, got {value} ; give --config.steps=1")
+
+    assert cli.answer(work) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: steps must be positive, got {value[:80]}")
+    assert "; give --config.steps=1" in line
+    assert len(line) < 2700
+
+
+def full_disk(monkeypatch, run):
+    """Runs a function with a stdout that is full, and ends it as the interpreter does."""
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        try:
+            return run()
+        finally:
+            monkeypatch.undo()
+
+
+@pytest.mark.parametrize("lines", [1, 5000])  # written at the end, or before it
+@pytest.mark.parametrize("command", ["experiments", "posjax"])
+def test_a_full_stdout_is_one_line(command, lines, monkeypatch, capsys):
+    def work(*_):
+        for _ in range(lines):
+            print("some text")
+        return 0
+
+    monkeypatch.setattr(posjax.cli, "check_all", work)
+    run = {"experiments": lambda: cli.answer(work), "posjax": lambda: posjax.cli.main(["check", "rope"])}[command]
+    assert full_disk(monkeypatch, run) == 2
+    assert capsys.readouterr().err.startswith("error: standard output: No space left on device")
+
+
 def test_two_commands_do_not_share_a_directory(tmp_path):
     """Each would overwrite the other's config.json and report."""
     (tmp_path / ".lock").touch()  # of a run from before locks said whose they are
@@ -308,9 +362,12 @@ def test_two_commands_do_not_share_a_directory(tmp_path):
         with cli.alone_in(tmp_path, "train"):
             (tmp_path / "run.json").touch()
     with (
-        pytest.raises(cli.UsageError, match=r"holds what experiments\.train has written: give another --workdir"),
+        pytest.raises(cli.UsageError, match=r"holds what experiments\.train has written .*: give another --workdir"),
         cli.alone_in(tmp_path, "ablate"),
     ):
+        pass
+    (tmp_path / ".lock").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(cli.UsageError, match=rf"{tmp_path} holds .*\.lock says so"), cli.alone_in(tmp_path, "train"):
         pass
 
 

@@ -26,24 +26,24 @@ MAX_FUNCTION = 60  # lines, beside the docstring
 # The budget: lines of Python and JavaScript by room; tests are a room. A commit lowers a number where it can, and says in
 # the number's line why it raises one.
 LINES = {
-    "posjax": 3_377,
-    "posjax/attention": 3_122,
-    "posjax/audits": 1_569,
+    "posjax": 3_440,  # mistakes of a user's hooks, hostile headers and a full stdout are one line
+    "posjax/attention": 3_124,
+    "posjax/audits": 1_572,  # what a rotation returns that is no array
     "posjax/data": 4_372,
-    "posjax/describe": 3_880,
-    "posjax/encodings": 9_314,
+    "posjax/describe": 3_925,  # wrong_hook names the hook of an error far from it
+    "posjax/encodings": 9_316,
     "posjax/hf": 1_268,
     "posjax/models": 2_518,  # a norm inside the MLP
-    "posjax/pretrained": 4_542,  # names that tell heads, the warning where none does; EVA-02 B/L/E and RoPE-Mixed
-    "posjax/training": 3_185,
-    "experiments": 2_652,
+    "posjax/pretrained": 4_543,  # names that tell heads, the warning where none does; EVA-02 B/L/E and RoPE-Mixed
+    "posjax/training": 3_225,  # small runs carry the helpers of a user's encoding
+    "experiments": 2_650,
     "experiments/analysis": 4_052,
     "experiments/atlas": 5_001,
     "experiments/benchmarks": 2_582,
     "experiments/report": 3_457,
     "experiments/studies": 2_720,
     "configs": 4_354,
-    "tests": 43_115,
+    "tests": 43_300,  # values of hooks, headers, helpers, logs
 }
 # Imports that the design would rather not have, as counts that only fall.
 ARROWS = {
@@ -61,7 +61,7 @@ MAY_IMPORT = {
     "attention": {*_CONTRACT, "encodings"},
     "hf": {*_CONTRACT, "encodings", "checks"},
     "audits": {*_CONTRACT, "encodings", "attention", "hf", "jsonl"},
-    "cli": {"audits", "describe", "encoding", "extras", "spec", "user_code"},
+    "cli": {"audits", "describe", "encoding", "extras", "files", "spec", "user_code"},
     "user_code": {"attention", "data", "spec"},
     "hosting": {*_CONTRACT, "attention"},
     "models": {*_CONTRACT, "encodings", "attention", "hosting"},

@@ -22,6 +22,7 @@ from posjax import cli
 from posjax.describe import properties
 from posjax.describe.runs import Runs
 from posjax.describe.worlds import default_dims, make_world
+from posjax.encoding import HOOKS
 from posjax.mask import Mask, Span
 from posjax.training.identity import counting_fields, digest_as_imported
 from posjax.user_code import import_user_code
@@ -265,6 +266,10 @@ def not_finite(x, position):
 
 def numbers(q, k, position):
     return 1.0, 2.0
+
+
+def words(q, k, position):
+    return q, {"a": "text"}
 """
 
 
@@ -283,6 +288,7 @@ def faulty(tmp_path_factory):
         ("divides", "faulty.py, line 22, in divides: ZeroDivisionError: division by zero"),
         ("not_finite", "rotate returned numbers that are not finite"),
         ("numbers", "returned an array of shape ()"),
+        ("words", "rotate returned {'a': 'text'}, expected an array of numbers"),
     ],
 )
 def test_a_rotation_that_fails_is_no_sound_one(name, says, faulty, capsys):
@@ -304,3 +310,51 @@ def test_a_branch_on_an_array_is_one_line_in_training(faulty, capsys):
     assert experiments.cli.answer(trace, [str(faulty)]) == 2
     says = "line 14, in embed: TracerBoolConversionError: a branch on an array is not possible under jax.jit; use jnp.where"
     assert says in capsys.readouterr().err
+
+
+WRONG = """
+from dataclasses import dataclass
+
+import posjax as pj
+
+
+@pj.register("wrong")
+@dataclass(frozen=True)
+class Wrong(pj.Encoding):
+    def {hook}(self, *arguments, **named):
+        return {value}
+"""
+
+
+def through_a_layer():
+    """Traces a layer that hosts the encoding `wrong`, as a model does."""
+    encoding = pj.parse("wrong")
+
+    def layer(x):
+        params = encoding.init(jax.random.key(0), pj.Dims(width=16, num_heads=2, head_dim=8, length=8))
+        x, hosted = pj.host(encoding, params, x, pj.sites(6), key=None)
+        q = x.reshape(6, 2, 8)
+        return hosted.attend(q, q, q, x=x, causal=True)
+
+    jax.eval_shape(layer, jnp.ones((6, 16)))
+
+
+@pytest.mark.usefixtures("own_registry", "unchecked_shapes")
+@pytest.mark.parametrize("value", ["None", "3", "'text'", "[1, 2]", "{'a': 'text'}", "(1, 2, 3)", "1 / 0", "int('x')"])
+@pytest.mark.parametrize("hook", ["init", *HOOKS])
+def test_a_hook_that_returns_a_wrong_value_is_one_line(hook, value, tmp_path, capsys):
+    path = tmp_path / f"wrong_{hook}.py"
+    path.write_text(WRONG.format(hook=hook, value=value))
+    if value in {"init": ["None"], "sink": ["None"], "bias": ["3"], "read": ["3"]}.get(hook, ()):
+        pytest.skip("this value is right")
+    assert cli.main(["check", "--axes=1", str(path)]) in (1, 2)
+    shown = capsys.readouterr()
+    (line,) = [line for line in (shown.out + shown.err).splitlines() if "error:" in line or "FAILS " in line]
+    assert hook in line
+    if hook == "init" and "/" not in value and "int" not in value:
+        return  # a layer without parameters does not read them
+    assert experiments.cli.answer(through_a_layer, [str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    if (hook, value) not in {("product", "3")} and hook != "observe":  # these errors of shapes name no file
+        assert str(path) in line

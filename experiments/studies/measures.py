@@ -138,9 +138,8 @@ def lengths(subject: Subject, options: ConfigDict) -> list[Metrics]:
     first = 1 + all_lengths[-1]
     scored = np.concatenate([text[first : first + options.bytes] for text in documents.texts])
     windows = {n: len(documents.texts) * options.bytes // stride_of(n, options) for n in all_lengths}
-    with bar(
-        len(subject.seeds) * sum(n * count for n, count in windows.items()), "B", unit_scale=True, leave=False
-    ) as b:
+    total = len(subject.seeds) * sum(n * count for n, count in windows.items())
+    with bar(total, "tok" if documents.tokenizer.digest else "B", unit_scale=True, leave=False) as b:
         caption(b, f"{subject.where} {subject.row.label}")
         for length in all_lengths:
             reader, params_of = subject.reader(length, options.batch_tokens)

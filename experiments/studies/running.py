@@ -18,6 +18,7 @@ def bar(total: int, unit: str, **options) -> tqdm:
     if sys.stderr.isatty():
         return tqdm(total=total, unit=unit, dynamic_ncols=True, delay=NOTHING_YET, **options)
     lines = {"mininterval": LINE_EVERY, "miniters": 1, "ascii": True, "ncols": 100, "file": _Lines()}
+    lines["position"] = 0  # a bar within another would move the cursor
     return tqdm(total=total, unit=unit, delay=NOTHING_YET, **lines, **options)
 
 

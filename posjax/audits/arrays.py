@@ -58,7 +58,10 @@ def adapted(rotate: Callable, order: str, make: MakeArray) -> Rotation:
         return make(np.expand_dims(x, order.index("B")) if "B" in order else x)
 
     def inward(x: Any, like: np.ndarray) -> np.ndarray:
-        out = to_numpy(x)
+        try:
+            out = to_numpy(x)
+        except (TypeError, ValueError):
+            raise ValueError(f"rotate returned {x!r:.60}, expected an array of numbers") from None
         out = out.squeeze(order.index("B")) if "B" in order and out.ndim == len(order) else out
         if out.ndim != 3 or (out := out.transpose([letters.index(letter) for letter in "THD"])).shape != like.shape:
             raise ValueError(

@@ -61,7 +61,7 @@ def facts(name: str) -> Facts:
       ValueError: for an unknown name.
     """
     cls = registered(name)
-    example = _example(cls)
+    example = example_of(cls)
     source = cls if example is None else example
     by_arguments = {fact: isinstance(inspect.getattr_static(cls, fact), property) for fact in _DECLARED}
     values = {fact: getattr(Encoding if source is cls and by_arguments[fact] else source, fact) for fact in _DECLARED}
@@ -171,7 +171,7 @@ def parameter_shapes(encoding: Encoding, dims: Dims) -> dict[str, tuple[int, ...
     }
 
 
-def _example(cls: type) -> object | None:
+def example_of(cls: type) -> object | None:
     """The encoding with its defaults, and made-up values for arguments without one."""
     missing = [
         field

@@ -20,8 +20,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxprs_in_params
 
+from posjax import spec
+from posjax.describe.catalogue import example_of
 from posjax.describe.runs import LATER, ORDER, PACKED, PADDING, Runs, layer
-from posjax.describe.worlds import World, axes_taken, default_dims, layer_output, make_world, placed_parts, tokens_at
+from posjax.describe.worlds import (
+    HookError,
+    World,
+    axes_taken,
+    default_dims,
+    layer_output,
+    make_world,
+    placed_parts,
+    site_from,
+    tokens_at,
+)
 from posjax.encoding import HOOKS, Dims, Encoding, Needs, Params, Site
 from posjax.mask import Mask
 from posjax.spec import parse
@@ -66,10 +78,6 @@ class Outcome(NamedTuple):
         return f"{state:6}{error:>9}  {self.name}{f' ({self.note})' if self.note else ''}"
 
 
-class HookError(ValueError):
-    """A hook returned a value that the contract does not allow."""
-
-
 class NotApplicable(Exception):
     """A declared trait rules this property out; the message names it."""
 
@@ -95,7 +103,10 @@ def check(encoding: Encoding, dims: Dims | None = None, num_axes: int | None = N
     if num_axes not in taken:
         raise ValueError(f"{encoding} takes positions of {taken} axes, not {num_axes}")
     dims = default_dims(encoding, num_axes) if dims is None else dims
-    runs = Runs(make_world(encoding, dims, num_axes))
+    try:
+        runs = Runs(make_world(encoding, dims, num_axes))
+    except HookError as problem:  # of `init` or `place`
+        return [Outcome(next(iter(PROPERTIES)), math.inf, False, str(problem))]
     found = []
     for name, each in PROPERTIES.items():
         found.append(check_one(name, runs))
@@ -104,6 +115,25 @@ def check(encoding: Encoding, dims: Dims | None = None, num_axes: int | None = N
         if len(found) == 1:
             jax.eval_shape(lambda: layer_output(*runs.world))  # raises where the encoding refuses these sizes
     return found
+
+
+def wrong_hook() -> str | None:
+    """Returns a line on a hook of the user's that returns a wrong value: its file, class and name; None if there is none.
+
+    An error that such a value causes later names only the line of posjax that used it.
+    """
+    for cls in spec.REGISTRY.values():
+        encoding = None if cls.__module__.startswith("posjax.") else example_of(cls)
+        if not isinstance(encoding, Encoding):
+            continue
+        try:
+            num_axes = axes_taken(encoding)[0]
+            hooks_return_their_shapes(Runs(make_world(encoding, default_dims(encoding, num_axes), num_axes)))
+        except HookError as problem:
+            return f"{inspect.getfile(cls)}: {cls.__name__}: {problem}"
+        except _HOOK_ERRORS:
+            continue
+    return None
 
 
 def check_one(name: str, runs: Runs, table: "dict[str, Property] | None" = None) -> Outcome:
@@ -146,9 +176,9 @@ def hooks_return_their_shapes(runs: Runs) -> float:
 
     def call():
         for part in placed_parts(w.encoding, w.params, w.site):
-            site = _site_of("place", part.encoding.place(part.params, part.site), len(w.x))
+            site = site_from("place", part.encoding.place(part.params, part.site), len(w.x))
             x = _shaped("embed", part.encoding.embed(part.params, w.x, site), "[T, M]", w.x.shape)
-            site = _site_of("observe", part.encoding.observe(part.params, x, site), len(w.x))
+            site = site_from("observe", part.encoding.observe(part.params, x, site), len(w.x))
             _call_on_tile(part.encoding, part.params, jnp.einsum("tm,nmhd->nthd", x, w.weights), site)
 
     # "jit is eager" reports hooks that cannot be traced.
@@ -191,7 +221,7 @@ def _call_on_tile(e: Encoding, params: Params, qkv, site: Site) -> None:
         raise HookError(f"mask returned {type(e.mask()).__name__}, expected a mask, see posjax/mask.py")
     if (sink := e.sink(params, q_site, q.shape[1])) is not None:
         of_queries = Needs.SINK_OF_QUERIES in e.needs
-        words = "[T, H], as it needs SINK_OF_QUERIES," if of_queries else "[H], or [T, H] with SINK_OF_QUERIES,"
+        words = "[T, H], as it needs SINK_OF_QUERIES" if of_queries else "[H], or [T, H] with SINK_OF_QUERIES"
         _shaped("sink", sink, words, logits[1::-1] if of_queries else logits[:1])
     seen = jnp.ones(logits[1:], bool)
     weights = _shaped("weigh", e.weigh(params, product + bias, seen, q_site, site), "[H, T, S]", logits)
@@ -206,17 +236,6 @@ def _shaped(hook: str, value: Any, words: str, *shapes: tuple[int, ...]) -> Any:
         returned = type(value).__name__ if shape is None else list(shape)
         sizes = f", here {' or '.join(str(list(each)) for each in shapes if each)}"
         raise HookError(f"{hook} returned {returned}, expected {words}{sizes}")
-    return value
-
-
-def _site_of(hook: str, value: Any, count: int) -> Site:
-    if not isinstance(value, Site):
-        raise HookError(f"{hook} returned {type(value).__name__}, expected the site: site._replace(...)")
-    for leaf in jax.tree.leaves(value):
-        if np.shape(leaf)[:1] != (count,):
-            raise HookError(
-                f"{hook} returned a site with a leaf of {list(np.shape(leaf))}, expected a row for each of {count}"
-            )
     return value
 
 

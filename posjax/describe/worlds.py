@@ -16,6 +16,10 @@ _LINE, _GRID, _PREFIX = 24, (6, 7), 2
 _AWAKE = 0.3  # standard deviation of parameters that an encoding starts at zero
 
 
+class HookError(ValueError):
+    """A hook returned a value that the contract does not allow."""
+
+
 class World(NamedTuple):
     """The inputs of one attention layer."""
 
@@ -27,7 +31,7 @@ class World(NamedTuple):
 
     @property
     def placed(self) -> Site:
-        return self.encoding.place(self.params, self.site)
+        return site_from("place", self.encoding.place(self.params, self.site), len(self.x))
 
 
 class Part(NamedTuple):
@@ -54,6 +58,22 @@ def make_world(encoding: Encoding, dims: Dims, num_axes: int) -> World:
     x = normal(2, len(site.segment), dims.width)
     weights = 0.3 * normal(3, 3, dims.width, dims.num_heads, dims.head_dim)
     return World(encoding, awake(encoding.init(jax.random.key(1), dims))[0], x, with_relation(encoding, site), weights)
+
+
+def site_from(hook: str, value: Any, count: int) -> Site:
+    """Returns the site that a hook returned.
+
+    Raises:
+      HookError: it is no site of `count` tokens.
+    """
+    if not isinstance(value, Site):
+        raise HookError(f"{hook} returned {type(value).__name__}, expected the site: site._replace(...)")
+    for leaf in jax.tree.leaves(value):
+        if np.shape(leaf)[:1] != (count,):
+            raise HookError(
+                f"{hook} returned a site with a leaf of {list(np.shape(leaf))}, expected a row for each of {count}"
+            )
+    return value
 
 
 def axes_taken(encoding: Encoding) -> tuple[int, ...]:
@@ -99,10 +119,16 @@ def with_relation(encoding: Encoding, site: Site) -> Site:
 
 
 def awake(params: Params) -> tuple[Params, list[str]]:
-    """Parameters with random numbers in place of leaves that are all zero, which show nothing; and those leaves' names."""
+    """Parameters with random numbers in place of leaves that are all zero, which show nothing; and those leaves' names.
+
+    Raises:
+      HookError: a leaf is no array of numbers.
+    """
     leaves, structure = jax.tree_util.tree_flatten_with_path(params)
     found, asleep = [], []
     for index, (path, leaf) in enumerate(leaves):
+        if not isinstance(leaf, jax.Array | np.ndarray | np.generic) or leaf.dtype.kind in "OSU":
+            raise HookError(f"init returned {leaf!r:.60}, expected arrays of numbers: jnp.asarray(...)")
         if leaf.size and not np.any(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact):
             asleep.append(jax.tree_util.keystr(path, simple=True, separator="."))
             leaf = (_AWAKE * normal(4 + index, *leaf.shape)).astype(leaf.dtype)

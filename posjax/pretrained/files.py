@@ -16,7 +16,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
-from posjax.files import naming, replace_file
+from posjax.files import HEADER_ERRORS, naming, replace_file
 from posjax.hub import local
 from posjax.jsonl import parse_json
 
@@ -286,13 +286,13 @@ def _check_claims(path: Path, members: list[zipfile.ZipInfo]) -> None:
 
 
 def _npy_shape(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> tuple[int, ...]:
-    name = info.filename.removesuffix(".npy")
+    name = f"{archive.filename}: {info.filename.removesuffix('.npy')}"
     with archive.open(info) as member:
         version = np.lib.format.read_magic(member)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         try:
             shape, _, dtype = read(member)
-        except (ValueError, TypeError, SyntaxError) as error:
+        except HEADER_ERRORS as error:
             raise ValueError(f"{name} has a header that cannot be read ({error}): fetch the file again") from None
         start = member.tell()
     if dtype.hasobject:

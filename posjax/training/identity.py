@@ -12,13 +12,17 @@ small         of a small run: the step, the digest and the times of its paramete
 seal          hash of all the above
 """
 
+import ast
 import dataclasses
 import functools
+import importlib.util
 import json
 import os
 import pathlib
 import sys
-from collections.abc import Mapping
+import sysconfig
+from collections.abc import Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -36,6 +40,7 @@ from posjax.training.checkpoints import CheckpointError
 from posjax.training.tasks import Task
 
 RUN = "run.json"
+_INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
 # Beginnings of fields that do not change the result: logging, paths, devices, and the start, whose parameters have a digest.
 _NO_EFFECT = ("checkpoint_every", "data.data_dir", "eval_every", "init_", "keep_last", "log_every", "logger", "mesh.")
 _KINDS = {
@@ -55,7 +60,7 @@ def flat_fields(config: dict[str, Any]) -> dict[str, Any]:
 def counting_fields(config: ConfigDict) -> dict[str, Any]:
     """Returns the fields of a config that change the result, flat: {"model.width": 8, ...}.
 
-    With an encoding of the user's, "code" is a digest of the files that define it.
+    With an encoding of the user's, "code" is a digest of the files that define it, and of the helpers beside them.
     """
     fields = flat_fields(config.to_dict())
     counting = {name: value for name, value in fields.items() if not name.startswith(_NO_EFFECT)}
@@ -64,7 +69,7 @@ def counting_fields(config: ConfigDict) -> dict[str, Any]:
 
 
 def user_files(config: ConfigDict) -> list[str]:
-    """Returns the files of the user's code that define the encoding of a config."""
+    """Returns the files of the user's code that define the encoding of a config, and the helpers beside them."""
     return sorted(_files_of(parse_layers(flat_fields(config.to_dict()).get("model.encoding") or "none")))
 
 
@@ -75,8 +80,39 @@ def _files_of(part: Any) -> set[str]:
     if not dataclasses.is_dataclass(part):
         return set()
     modules = filter(None, (sys.modules.get(each.__module__) for each in type(part).__mro__))
-    files = {getattr(module, "__file__", None) for module in modules if not module.__name__.startswith("posjax.")}
-    return _files_of(tuple(getattr(part, field.name) for field in dataclasses.fields(part))) | {*filter(None, files)}
+    files = set().union(*map(_with_helpers, modules))
+    return _files_of(tuple(getattr(part, field.name) for field in dataclasses.fields(part))) | files
+
+
+@functools.cache
+def _with_helpers(module: ModuleType) -> frozenset[str]:
+    """Returns the file of a module outside posjax, and the files beside it that it imports, and these in turn."""
+    root, found, left = _root(module), set(), [module]
+    while left:
+        each = left.pop()
+        file = getattr(each, "__file__", None) or ""
+        if each.__name__.startswith("posjax.") or not file.endswith(".py") or file in found or _root(each) != root:
+            continue
+        found.add(file)
+        if root not in _INSTALLED:
+            left += filter(None, map(sys.modules.get, _imports(each)))
+    return frozenset(found)
+
+
+def _root(module: ModuleType) -> str:
+    """Returns the folder in which Python found a module, or the package that holds it."""
+    top = sys.modules.get(module.__name__.partition(".")[0], module)
+    return os.path.dirname(next(iter(getattr(top, "__path__", ())), getattr(top, "__file__", None) or ""))
+
+
+def _imports(module: ModuleType) -> Iterator[str]:
+    """Yields the names that the imports of a module may have loaded."""
+    for node in ast.walk(ast.parse(pathlib.Path(module.__file__).read_text())):
+        names = [alias.name for alias in getattr(node, "names", ()) if isinstance(alias, ast.alias)]
+        if isinstance(node, ast.ImportFrom):
+            base = importlib.util.resolve_name("." * node.level + (node.module or ""), module.__package__)
+            names = [f"{base}.{name}" for name in names]
+        yield from ((".".join(name.split(".")[:end])) for name in names for end in range(1, name.count(".") + 2))
 
 
 @functools.cache

@@ -148,7 +148,8 @@ def save_small(run: Run, index: int, workdir: str | os.PathLike, folder: str | o
     """Writes a small run, which `load_run` reads: run.json and the parameters of one seed, from which no training goes on.
 
     Parameters are in float16, and those of encodings in float32, since angles come of them: a decoder of a quarter of a
-    million parameters takes half a megabyte. The files of the user's code that define its encoding lie beside them. The data
+    million parameters takes half a megabyte. The files of the user's code that define its encoding, and the files that these
+    import from their own folder, lie beside them. The data
     and the tokenizer stay where the run has them.
 
     Args:
@@ -172,10 +173,13 @@ def save_small(run: Run, index: int, workdir: str | os.PathLike, folder: str | o
         tensors[name] = np.asarray(leaf, dtype)
     write_safetensors(folder / PARAMS, tensors, {})
     small = {"step": run.step, "digest": digest(tensors), "times": strict(run.times)}
-    files = [pathlib.Path(file) for file in user_files(run.config)]
-    for file in files:
-        replace_file(folder / file.name, file.read_bytes())
-    about = {"seeds": [run.seeds[index]], "small": small} | ({"files": [file.name for file in files]} if files else {})
+    files = user_files(run.config)
+    root = os.path.commonpath(map(os.path.dirname, files)) if files else ""
+    names = [os.path.relpath(file, root) for file in files]
+    for name, file in zip(names, files, strict=True):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        replace_file(folder / name, pathlib.Path(file).read_bytes())
+    about = {"seeds": [run.seeds[index]], "small": small} | ({"files": names} if files else {})
     write_run(folder, read_run(workdir) | about)
 
 

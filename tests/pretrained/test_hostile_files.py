@@ -17,7 +17,7 @@ from goldens.pretrained_cases import SPEC, asked, weights_of
 from goldens.pretrained_weights import google_shapes, google_tensors
 from hypothesis import strategies as st
 
-from posjax import pretrained
+from posjax import cli, pretrained
 from posjax.models import BlockConfig, ViT
 from posjax.pretrained.files import WeightsFile
 from posjax.pretrained.language.families import find_family
@@ -214,6 +214,32 @@ def test_what_an_array_claims_is_checked_before_it_is_made(members, method, mess
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert most < 2**22
+
+
+HEADERS = {
+    "brackets": "((((",
+    "signs": "-" * 5000 + "1",
+    "a key without a hash": "{[]: 1}",
+    "a sum": "+".join("1" * 3000),
+    "a broken type": "{'descr': '<f4'',,', 'fortran_order': False, 'shape': (2, 3)}",
+    "a large size": f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'9' * 50},)}}",
+    "digits": f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({'9' * 5000},)}}",
+}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_hostile_header_of_numpy_is_one_line(header, version, tmp_path, capsys):
+    text = HEADERS[header].encode()
+    content = b"\x93NUMPY" + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(text)) + text
+    with zipfile.ZipFile(tmp_path / "weights.npz", "w") as archive:
+        archive.writestr("a.npy", content)
+    with pytest.raises(ValueError, match=f"^{tmp_path}/weights.npz"):
+        WeightsFile.of(tmp_path / "weights.npz")
+    (tmp_path / "a.npy").write_bytes(content)
+    assert cli.main(["audit", f"--inv-freq={tmp_path / 'a.npy'}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {tmp_path}/a.npy holds no array of numbers: ")
 
 
 @pytest.mark.parametrize(

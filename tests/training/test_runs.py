@@ -4,6 +4,7 @@ import json
 import pathlib
 import re
 import shutil
+import sys
 
 import jax
 import numpy as np
@@ -270,6 +271,39 @@ def test_code_that_was_edited_is_told(own_code, warnings):
     digest_as_imported.cache_clear()
     load_run(small)
     assert warnings == [f"{small} was trained with other code, {small / 'mine.py'} has changed: numbers may be wrong"]
+
+
+def test_a_small_run_carries_the_helpers_of_its_encoding(tmp_path, monkeypatch):
+    """Whichever way they are imported: 5 ways, and helpers of helpers; what is installed or lies elsewhere stays there."""
+    monkeypatch.setattr(posjax.spec, "REGISTRY", dict(posjax.spec.REGISTRY))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    code, small = tmp_path / "code", tmp_path / "small"
+    (code / "tools_of_mine").mkdir(parents=True)
+    imports = "import helper_a\nfrom helper_b import B\nimport tools_of_mine.c as c\nfrom tools_of_mine import d\n"
+    (code / "with_helpers.py").write_text("import json, numpy\n" + imports + SOURCE.replace("by_somebody", "helped"))
+    (code / "helper_a.py").write_text("import helper_e\n")
+    (code / "helper_e.py").write_text("E = 1\n")
+    (code / "helper_b.py").write_text("B = 1\n")
+    (code / "unused.py").write_text("")
+    (code / "tools_of_mine" / "__init__.py").write_text("from . import d\n")
+    for name in ("c", "d"):
+        (code / "tools_of_mine" / f"{name}.py").write_text("from .d import __name__\n")
+    import_user_code([str(code / "with_helpers.py")])
+    config = small_decoder(tmp_path / "data", model__encoding="helped")
+    task = make_task(config)
+    params = jax.tree.map(lambda leaf: np.asarray(leaf)[None], task.init(jax.random.key(0)))
+    about = describe_run(task, config, (3,))
+    write_run(tmp_path / "run", about)
+    save_small(
+        Run(task, task.model, params, (3,), config, 0, {"elapsed": 0.0, "step_time": 0.0}), 0, tmp_path / "run", small
+    )
+    carried = {str(path.relative_to(small)) for path in small.rglob("*.py")}
+    tools = {f"tools_of_mine/{name}.py" for name in ("__init__", "c", "d")}
+    assert carried == {"with_helpers.py", "helper_a.py", "helper_b.py", "helper_e.py"} | tools
+    assert {*read_run(small)["files"]} == carried
+    (code / "helper_e.py").write_text("E = 2\n")
+    digest_as_imported.cache_clear()
+    assert describe_run(task, config, (3,))["fields"]["code"] != about["fields"]["code"]
 
 
 @pytest.mark.slow

@@ -187,6 +187,17 @@ def test_every_script_is_loaded_and_data_are_json(shown):
     assert json.loads(site.to_json({"a": float("nan"), "b": (1.23456789, "é")})) == {"a": None, "b": [1.23457, "é"]}
 
 
+def test_no_script_makes_html_of_a_text():
+    """Records from somebody else name rows and studies: `el` appends them as text, and links of theirs have our prefix."""
+    for path in site.STATIC.glob("*.js"):
+        script = path.read_text()
+        assert not re.search(
+            r"(inner|outer)HTML|insertAdjacentHTML|document\.write|srcdoc|\beval\(|new Function", script
+        )
+        assert [*re.findall(r'parseFromString\(\w+, "(?!application/xml)', script)] == []
+        assert not re.search(r"href: `\$\{(?!name\}\.html)", script), path  # models.js: a page of the site
+
+
 @pytest.mark.slow
 def test_the_whole_site_is_made_by_its_command(tmp_path, capsys):
     """From the committed records: the data of every encoding, in files that no page has to ask a server for."""
