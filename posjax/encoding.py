@@ -238,7 +238,8 @@ HOOKS = {
 WITHIN_ATTENTION = frozenset(name for name, hook in HOOKS.items() if hook.when == "within")
 
 
-_SIGNS = {">=": operator.ge, ">": operator.gt}  # of `Encoding.ranges`
+_SIGNS = {">=": operator.ge, ">": operator.gt, "<=": operator.le}  # of `Encoding.ranges`
+_WORDS = {">=": "at least", ">": "above", "<=": "at most"}
 
 
 class Needs(enum.Flag):
@@ -290,7 +291,7 @@ class Encoding:
             name, sign, bound = text.split()
             value = getattr(self, name)
             if value is not None and not _SIGNS[sign](value, float(bound)):
-                must = "positive" if f"{sign} {bound}" == "> 0" else f"{'above' if sign == '>' else 'at least'} {bound}"
+                must = "positive" if f"{sign} {bound}" == "> 0" else f"{_WORDS[sign]} {bound}"
                 raise ValueError(f"{self.spec_name or type(self).__name__}({name}=...) must be {must}, got {value}")
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
