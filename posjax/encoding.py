@@ -242,6 +242,15 @@ _SIGNS = {">=": operator.ge, ">": operator.gt, "<=": operator.le}  # of `Encodin
 _WORDS = {">=": "at least", ">": "above", "<=": "at most"}
 
 
+def refuse_unhashable(cls: type, name: str, value: object) -> None:
+    """Raises a ValueError for an array, a list or a dict as an argument of an encoding."""
+    if isinstance(value, (jax.Array, np.ndarray, list, dict, set)) and not isinstance(value, jax.core.Tracer):
+        raise ValueError(
+            f"{getattr(cls, 'spec_name', '') or cls.__name__}({name}=...) is of the type {type(value).__name__}, which has "
+            f"no hash: give a number or a tuple, and write jnp.asarray(self.{name}) where it is used"
+        )
+
+
 class Needs(enum.Flag):
     """Demands of an encoding on its caller, beyond calling the hooks. A composition has the needs of all its members."""
 
@@ -287,6 +296,8 @@ class Encoding:
     ] = ()  # bounds of arguments that are not None: "size >= 1"; base classes add theirs
 
     def __post_init__(self):
+        for name, value in ((field.name, getattr(self, field.name)) for field in fields(self)):
+            refuse_unhashable(type(self), name, value)
         for text in (text for cls in type(self).__mro__ for text in vars(cls).get("ranges", ())):
             name, sign, bound = text.split()
             value = getattr(self, name)

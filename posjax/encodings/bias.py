@@ -374,8 +374,8 @@ class Sandwich(Encoding):
     and not scaled by 1/sqrt(D).
 
     Raises:
-      ValueError: for a dim that is not positive and even, is above 2^16, or (on call) cannot be shared by the axes; for a base
-        not positive.
+      ValueError: for a dim that is not positive and even, is above 2^16, or (on call) cannot be shared by the axes; for a
+        base not positive.
     """
 
     family = "decay"
