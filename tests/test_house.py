@@ -26,12 +26,12 @@ MAX_FUNCTION = 60  # lines, beside the docstring
 # The budget: lines of Python and JavaScript by room; tests are a room. A commit lowers a number where it can, and says in
 # the number's line why it raises one.
 LINES = {
-    "posjax": 3_377,
-    "posjax/attention": 3_122,
+    "posjax": 3_406,  # arrays and huge numbers as arguments, float64
+    "posjax/attention": 3_125,  # arrays and huge numbers as arguments, float64
     "posjax/audits": 1_569,
-    "posjax/data": 4_372,
-    "posjax/describe": 3_880,
-    "posjax/encodings": 9_314,
+    "posjax/data": 4_373,  # arrays and huge numbers as arguments, float64
+    "posjax/describe": 3_884,  # arrays and huge numbers as arguments, float64
+    "posjax/encodings": 9_318,  # arrays and huge numbers as arguments, float64
     "posjax/hf": 1_268,
     "posjax/models": 2_513,
     "posjax/pretrained": 4_483,
@@ -43,7 +43,7 @@ LINES = {
     "experiments/report": 3_457,
     "experiments/studies": 2_720,
     "configs": 4_354,
-    "tests": 42_993,
+    "tests": 43_080,  # arrays and huge numbers as arguments, float64
 }
 # Imports that the design would rather not have, as counts that only fall.
 ARROWS = {
