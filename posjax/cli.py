@@ -96,13 +96,15 @@ def encodings_of(spec: str) -> list[Encoding]:
       ValueError: the spec cannot be read, or the file registers no encoding.
     """
     from posjax.describe.catalogue import example_of
-    from posjax.spec import REGISTRY, parse
+    from posjax.spec import REGISTRY, missing_arguments, parse
 
     if not spec.endswith(".py"):
         return [parse(spec)]
     module = import_source(spec)
     found = {name: example_of(cls) for name, cls in REGISTRY.items() if cls.__module__ == module.__name__}
     if unmade := [name for name, example in found.items() if example is None]:
+        if not missing_arguments(REGISTRY[unmade[0]]):
+            parse(unmade[0])  # says what is wrong with the defaults
         raise ValueError(f"{unmade[0]} needs arguments: give it as a spec, with --import={spec}")
     if not found:
         raise ValueError(f'{spec} registers no encoding: put @pj.register("name") above its class')

@@ -241,7 +241,17 @@ HOOKS = {
 WITHIN_ATTENTION = frozenset(name for name, hook in HOOKS.items() if hook.when == "within")
 
 
-_SIGNS = {">=": operator.ge, ">": operator.gt}  # of `Encoding.ranges`
+_SIGNS = {">=": operator.ge, ">": operator.gt, "<=": operator.le}  # of `Encoding.ranges`
+_WORDS = {">=": "at least", ">": "above", "<=": "at most"}
+
+
+def refuse_unhashable(cls: type, name: str, value: object) -> None:
+    """Raises a ValueError for an array, a list or a dict as an argument of an encoding."""
+    if isinstance(value, (jax.Array, np.ndarray, list, dict, set)) and not isinstance(value, jax.core.Tracer):
+        raise ValueError(
+            f"{getattr(cls, 'spec_name', '') or cls.__name__}({name}=...) is of the type {type(value).__name__}, which has "
+            f"no hash: give a number or a tuple, and write jnp.asarray(self.{name}) where it is used"
+        )
 
 
 class Needs(enum.Flag):
@@ -289,11 +299,13 @@ class Encoding:
     ] = ()  # bounds of arguments that are not None: "size >= 1"; base classes add theirs
 
     def __post_init__(self):
+        for name, value in ((field.name, getattr(self, field.name)) for field in fields(self)):
+            refuse_unhashable(type(self), name, value)
         for text in (text for cls in type(self).__mro__ for text in vars(cls).get("ranges", ())):
             name, sign, bound = text.split()
             value = getattr(self, name)
             if value is not None and not _SIGNS[sign](value, float(bound)):
-                must = "positive" if f"{sign} {bound}" == "> 0" else f"{'above' if sign == '>' else 'at least'} {bound}"
+                must = "positive" if f"{sign} {bound}" == "> 0" else f"{_WORDS[sign]} {bound}"
                 raise ValueError(f"{self.spec_name or type(self).__name__}({name}=...) must be {must}, got {value}")
 
     def init(self, key: jax.Array, dims: Dims) -> Params:

@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from posjax.encoding import HOOKS, Encoding
+from posjax.encoding import HOOKS, Encoding, refuse_unhashable
 
 _Class = typing.TypeVar("_Class")
 REGISTRY: dict[str, type] = {}
@@ -89,7 +89,13 @@ def plain_arguments(cls: type[_Class]) -> type[_Class]:
 
     @functools.wraps(init)
     def made(self, *args, **kwargs):
-        init(self, *_plain(args), **{name: _plain(value) for name, value in kwargs.items()})
+        args, kwargs = _plain(args), {name: _plain(value) for name, value in kwargs.items()}
+        if isinstance(self, Encoding):
+            for field, value in zip(dataclasses.fields(self), args, strict=False):
+                refuse_unhashable(cls, field.name, value)
+            for name, value in kwargs.items():
+                refuse_unhashable(cls, name, value)
+        init(self, *args, **kwargs)
 
     cls.__init__ = made
     return cls
@@ -168,7 +174,7 @@ def registered(name: str) -> type:
 
 def _unknown(name: str, known: list[str]) -> ValueError:
     own = "; import the module of an encoding of your own first (--import FILE)"
-    return ValueError(f"no encoding is named {name!r}; {nearest(name, sorted(known))}{own}")
+    return ValueError(f"no encoding is named {name!r}; {nearest(name.lower(), sorted(known))}{own}")
 
 
 def parse(text: str | Encoding) -> Encoding:
@@ -335,10 +341,15 @@ def _make(name: str, cls: type, args: list, keywords: dict) -> Any:
             raise ValueError(f"{name} has no argument {argument!r}; {nearest(argument, list(fields))}")
         _check_type(name, fields[argument], value)
         given[argument] = _as_float(value, fields[argument].type)
-    missing = [f.name for f in fields.values() if f.default is dataclasses.MISSING and f.name not in given]
-    if missing:
+    if missing := [argument for argument in missing_arguments(cls) if argument not in given]:
         raise ValueError(f"{name} needs {', '.join(missing)}, as in {name}({missing[0]}=...)")
     return cls(**given)
+
+
+def missing_arguments(cls: type) -> list[str]:
+    """The arguments of a dataclass that have no default."""
+    absent = dataclasses.MISSING
+    return [f.name for f in dataclasses.fields(cls) if f.default is absent and f.default_factory is absent]
 
 
 def _check_type(name: str, field: dataclasses.Field, value: object) -> None:

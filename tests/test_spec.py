@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import each_case, params_of
@@ -15,7 +16,7 @@ import posjax as pj
 from posjax.encoding import Needs, PositionMap, reads_rows
 from posjax.encodings import rope, t5
 from posjax.models import ViT
-from posjax.spec import REGISTRY, nearest
+from posjax.spec import REGISTRY, missing_arguments, nearest, registered
 
 WHOLE = [name for name in pj.names() if not issubclass(REGISTRY[name], PositionMap)]
 MAPS = [name for name in pj.names() if issubclass(REGISTRY[name], PositionMap)]
@@ -178,6 +179,7 @@ def test_any_value_of_any_argument_is_taken_or_refused(name, unchecked_shapes):
         (f"t5(max_distance={'9' * 400})", "takes a whole number below 2\\^31, got 999"),
         ("rop()", "no encoding is named 'rop'; did you mean 'rope'"),
         ("alibi2()", "did you mean 'alibi'"),
+        ("RoPE", "no encoding is named 'RoPE'; did you mean 'rope'"),
         ("qqqq()", "no encoding is named 'qqqq'; known: abacus, alibi.*own first \\(--import FILE\\)"),
         ("rope(bse=3)", "rope has no argument 'bse'; did you mean 'base'"),
         ("none(a=1)", "none has no argument 'a'; known: none"),
@@ -285,6 +287,20 @@ def test_register_refuses_what_is_not_ready(name, make, message):
     with pytest.raises(ValueError, match=message):
         pj.register(name)(make())
     assert name not in REGISTRY
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("name", pj.names())
+def test_arrays_are_no_arguments(name):
+    """A number of NumPy becomes one of Python and a list a tuple; an array or a dict has no hash, which programs need."""
+    cls = registered(name)
+    for field in dataclasses.fields(cls):
+        others = dict.fromkeys(missing_arguments(cls), 1)
+        for value in (np.ones(4), jnp.arange(3), {"a": 1}):
+            with pytest.raises(
+                ValueError, match=rf"{name}\({field.name}=...\) is of the type \w+, which has no hash: give"
+            ):
+                cls(**others | {field.name: value})
 
 
 def test_a_dataclass_over_register_is_in_the_wrong_order():

@@ -213,6 +213,8 @@ def test_a_bias_of_a_wrong_shape_is_one_line(tmp_path, capsys):
     assert cli.main(["check", str(path)]) == 1
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "FAILS " in line]
     assert "bias returned [5, 14, 3], expected [H, T, S], [1, T, S] or a number, here [3, 5, 14] or [1, 5, 14]" in line
+    assert cli.main(["explain", str(path)]) == 2
+    assert "turned(): bias returned [16, 16, 2], expected [H, T, S], here [2, 16, 16]\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -222,6 +224,10 @@ def test_a_bias_of_a_wrong_shape_is_one_line(tmp_path, capsys):
         ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("x = y\n", "NameError: name 'y' is not defined"),
         ("import posjax as pj\npj.register('rope')(int)\n", "an encoding named 'rope' is registered already"),
+        (
+            "import dataclasses\n@dataclasses.dataclass\nclass A:\n    x: list = []\n",
+            "broken.py: mutable default <class 'list'> for field x is not allowed: write a tuple",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", ["explain", "check", "catalogue"])

@@ -127,7 +127,10 @@ def transform(
     """All that a backend computes with: `encoding.rotate` of queries and keys and `encoding.value` of values.
 
     For an encoding that treats heads differently, keys and values of grouped queries are repeated first. Padding is zeros.
+    Parameters in float64 are rounded to float32, in which attention computes.
     """
+    wide = lambda x: getattr(x, "dtype", None) == np.float64  # noqa: E731
+    params = jax.tree.map(lambda x: x.astype(np.float32) if wide(x) else x, params)
     q, k, v = without_padding(q, q_site), without_padding(k, k_site), without_padding(v, k_site)
     keys, values = k, v
     if Needs.EVERY_HEAD in encoding.needs:

@@ -82,7 +82,7 @@ def _backward(ring: Ring, x: tuple[Params, Queries, Keys], found, gradients):
         operands, pull = jax.vjp(lambda floats: _operands(ring, plan, *joined(floats)), floats)
         (more,) = pull(backward(plan, operands, *found, *gradients))
         more = iter(more)
-        total = [[d + next(more) for d in part] for part in (d_params, d_queries, d_keys)]
+        total = [[d + next(more).astype(d.dtype) for d in part] for part in (d_params, d_queries, d_keys)]
         # A gradient travels with its keys and is back home with them after the last step.
         return _passed_on(ring, keys), (*total[:2], _passed_on(ring, total[2]))
 

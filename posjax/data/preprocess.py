@@ -45,7 +45,7 @@ def read_image(source: Source, *, channels: int = 3, name: str | None = None) ->
       ValueError: it is not a picture, damaged, too large for PIL, or of floats; the message names the file.
       FileNotFoundError: the file is missing.
     """
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     if channels not in (1, 3):
         raise ValueError(f"channels={channels} must be 1 (grey) or 3 (RGB)")
@@ -60,7 +60,8 @@ def read_image(source: Source, *, channels: int = 3, name: str | None = None) ->
         with Image.open(io.BytesIO(content)) as picture:
             return _pixels(ImageOps.exif_transpose(picture), channels, name)
     except broken as error:
-        raise ValueError(f"{name} cannot be read as a picture: {error}") from error
+        says = "its format is unknown" if isinstance(error, UnidentifiedImageError) else error
+        raise ValueError(f"{name} cannot be read as a picture: {says}") from error
 
 
 def preprocess(

@@ -160,7 +160,11 @@ def bias(part: Part, dims: Dims) -> tuple[Float[np.ndarray, "H T S"], bool]:
     count = len(site.segment)
     _, q, k = content(dims, count)
     whole = (dims.num_heads, count, count)
-    found = np.broadcast_to(part.encoding.bias(part.params, q, site, k, site), whole)
+    found = part.encoding.bias(part.params, q, site, k, site)
+    shape = np.shape(found)
+    if len(shape) > 3 or any(n not in (1, size) for n, size in zip(shape[::-1], whole[::-1], strict=False)):
+        raise ValueError(f"{part.encoding}: bias returned {[*shape]}, expected [H, T, S], here {[*whole]}")
+    found = np.broadcast_to(found, whole)
     other_site = site
     if jax.tree.leaves(site.state):
         x, _, _ = content(dims, count, seed=1)

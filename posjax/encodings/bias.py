@@ -374,7 +374,8 @@ class Sandwich(Encoding):
     and not scaled by 1/sqrt(D).
 
     Raises:
-      ValueError: for a dim that is not positive and even, or (on call) cannot be shared by the axes; for a base not positive.
+      ValueError: for a dim that is not positive and even, is above 2^16, or (on call) cannot be shared by the axes; for a
+        base not positive.
     """
 
     family = "decay"
@@ -382,7 +383,7 @@ class Sandwich(Encoding):
         r"b^{(h)}_{mn} = \frac{H}{8h} \sum_{c=0}^{\bar d/2-1} \cos\left((m-n)\,\beta^{-2c/\bar"
         r" d}\right),\quad \bar d = 128",
     )
-    ranges = ("base > 0",)
+    ranges = "base > 0", "dim <= 65536"
 
     dim: int = 128
     base: float = 10_000.0

@@ -202,7 +202,8 @@ class SelectiveRope(Encoding):
     [rank, H, D/2], and taps [d_conv, H, D/2], the last of them the token's own.
 
     Raises:
-      ValueError: for a base that is not positive, a rank or d_conv below 1; from `init` for an odd head dim or a width that
+      ValueError: for a base that is not positive, a rank or d_conv below 1,
+        a d_conv above 64; from `init` for an odd head dim or a width that
         the heads do not divide.
     """
 
@@ -215,7 +216,7 @@ class SelectiveRope(Encoding):
 
     dimensions = (1,)
     needs = Needs.EVERY_HEAD
-    ranges = "rank >= 1", "d_conv >= 1", "base > 0"
+    ranges = "rank >= 1", "d_conv >= 1", "d_conv <= 64", "base > 0"
 
     base: float = 500_000.0
     rank: int = 16

@@ -110,7 +110,7 @@ class GrapeAP(Encoding):
     Parameters: {"kernel": [M, H, P]}, initialised N(0, 1/(4 M)) as by the authors.
 
     Raises:
-      ValueError: for a p_head_dim that is odd or below 2; for positions of several axes.
+      ValueError: for a p_head_dim that is odd, below 2 or above 2^16; for positions of several axes.
     """
 
     family = "contextual"
@@ -125,7 +125,7 @@ class GrapeAP(Encoding):
     relative = False
     needs = Needs.WHOLE_ROWS
     observes = 0
-    ranges = ("p_head_dim >= 2",)
+    ranges = "p_head_dim >= 2", "p_head_dim <= 65536"
 
     p_head_dim: int = 8
 

@@ -173,7 +173,8 @@ class BigBird(Encoding):
     (seed, block, share): the same in every layer, head and document, on every device, in training and in decoding.
 
     Raises:
-      ValueError: for a block_size below 1, fewer than 0 random or global blocks, or a seed outside 0 to 2^32 - 1.
+      ValueError: for a block_size below 1, fewer than 0 random or global blocks, more than 64 random ones, or a seed outside
+        0 to 2^32 - 1.
     """
 
     family = "windows and views"
@@ -185,7 +186,8 @@ class BigBird(Encoding):
 
     relative = False
     dimensions = (1,)
-    ranges = "block_size >= 1", "num_random >= 0", "num_global >= 0", "seed >= 0"
+    # A program grows with each random block.
+    ranges = "block_size >= 1", "num_random >= 0", "num_random <= 64", "num_global >= 0", "seed >= 0"
 
     block_size: int = 64
     num_random: int = 3

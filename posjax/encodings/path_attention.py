@@ -43,7 +43,7 @@ class PaTH(Encoding):
     shares w and beta too, and projects to w by one matrix of full rank; here each head has its own.
 
     Raises:
-      ValueError: for a rank or d_conv below 1, a negative stddev; for positions of several axes.
+      ValueError: for a rank or d_conv below 1, a d_conv above 64, a negative stddev; for positions of several axes.
     """
 
     family = "contextual"
@@ -56,7 +56,7 @@ class PaTH(Encoding):
 
     dimensions = (1,)
     needs = Needs.WHOLE_ROWS | Needs.HEAD_DIM
-    ranges = "rank >= 1", "d_conv >= 1", "stddev >= 0"
+    ranges = "rank >= 1", "d_conv >= 1", "d_conv <= 64", "stddev >= 0"
 
     rank: int = 32
     d_conv: int = 3

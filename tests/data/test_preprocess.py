@@ -150,7 +150,7 @@ def test_what_is_no_picture_is_named(tmp_path):
     (tmp_path / "a.png").write_bytes(encoded(Image.fromarray(COLOUR))[:60])
     (tmp_path / "b.jpg").write_bytes(b"not a picture")
     for name in ("a.png", "b.jpg"):
-        with pytest.raises(ValueError, match=f"{name} cannot be read as a picture"):
+        with pytest.raises(ValueError, match=f"{name} cannot be read as a picture: [^<]*$"):
             data.read_image(tmp_path / name)
     with pytest.raises(FileNotFoundError):
         data.read_image(tmp_path / "c.png")

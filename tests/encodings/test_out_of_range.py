@@ -184,7 +184,7 @@ def test_arguments_out_of_their_ranges_are_refused(name, text):
         found for case in MEMBERS[name].variants if (found := first_of(pj.parse(case.spec), registered(name)))
     )
     argument, sign, bound = text.split()
-    wrong = int(bound) - (sign == ">=")
+    wrong = int(bound) - (sign == ">=") + (sign == "<=")
     with pytest.raises(ValueError, match=rf"{name}\({argument}=...\) must be .*, got {wrong}"):
         dataclasses.replace(encoding, **{argument: wrong})
 

@@ -1,9 +1,15 @@
 """jax_enable_x64 and strict promotion of types change nothing: programs have the types and draws that they have without.
 
+Parameters in float64 are taken, whatever the inputs are; and huge arguments end at once.
+
 Everything here is traced, nothing is run.
 """
 
+import dataclasses
 import functools
+import time
+import typing
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -21,11 +27,12 @@ from cases import (
     project,
     with_relation,
 )
-from members import LINE
+from members import LINE, MEMBERS
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION, attend_cached, empty_cache
 from posjax.encoding import Needs
+from posjax.spec import registered
 
 GRID = 10, 7  # with 2 prefix tokens more than 64 tokens: "auto" takes tiles
 
@@ -93,3 +100,61 @@ def test_training_in_tiles_and_decoding(case):
         same_types(jax.value_and_grad(loss, argnums=(0, 1)), learned, moving)
     if not encoding.needs & (Needs.BOTH_DIRECTIONS | Needs.WHOLE_DOCUMENT):
         same_types(step, learned, site)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")  # annotations say float32 of what parameters in float32 give
+@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
+@each_case(params_of_long(beside=["learned"]))
+def test_parameters_in_float64(case, implementation):
+    encoding, site, _, shapes = settings(case, 14)
+    is_float = functools.partial(np.issubdtype, arg2=np.floating)
+
+    def loss(params, x, weights):
+        out = forward(encoding, params, x, site, weights, implementation=implementation, causal=case.kind == LINE)
+        assert out.dtype == x.dtype
+        return jnp.sum(out.astype(jnp.float32))
+
+    for dtype in (np.float64, jnp.bfloat16):
+        params, x, weights = jax.tree.map(lambda s: s.update(dtype=np.float64) if is_float(s.dtype) else s, shapes)
+        with jax.enable_x64(True), warnings.catch_warnings(action="error"):
+            gradient = jax.jit(jax.grad(loss, argnums=(0, 1), allow_int=True))
+            gradient.lower(params, x.update(dtype=dtype), weights)  # which traces the backward pass in tiles, too
+
+
+COUNTS = [
+    (name, field.name)
+    for name in pj.names()
+    for field in dataclasses.fields(registered(name))
+    if int in (field.type, *typing.get_args(field.type))
+]
+
+
+def with_argument(name: str, argument: str, value: int):
+    """The first variant of a member, with another value of one of its arguments."""
+    case = MEMBERS[name].variants[0]
+    return case._replace(spec=str(changed(pj.parse(case.spec), registered(name), {argument: value})))
+
+
+def changed(value, cls: type, arguments: dict):
+    """An encoding with other arguments of the encodings of one class within it."""
+    if type(value) is tuple:
+        return tuple(changed(part, cls, arguments) for part in value)
+    if not isinstance(value, pj.Encoding):
+        return value
+    inner = {field.name: changed(getattr(value, field.name), cls, arguments) for field in dataclasses.fields(value)}
+    return dataclasses.replace(value, **inner | (arguments if type(value) is cls else {}))
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(("name", "argument"), COUNTS)
+def test_huge_arguments_end_at_once(name, argument):
+    """They are refused in one line, or traced in seconds: no loop over their values, no array of their size."""
+    started = time.process_time()
+    try:
+        case = with_argument(name, argument, 10**8)
+        encoding, site, _, shapes = settings(case, 14)
+        jax.eval_shape(lambda *learned: forward(encoding, *learned[:2], site, learned[2]), *shapes)
+    except ValueError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+    assert time.process_time() - started < 10
