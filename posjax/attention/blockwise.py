@@ -1,9 +1,27 @@
 """Attention in O(T + S) memory: an online softmax over tiles, recomputed in the backward pass.
 
 Milakov & Gimelshein (2018), arXiv 1805.02867; Rabe & Staats (2021), arXiv 2112.05682; Dao et al. (2022), arXiv 2205.14135.
-The bias and the mask of a tile are computed from the sites of its tokens, so neither they nor their gradients are ever n x
-n. Tiles in which no query sees a key, by causality, documents or the encoding's mask, are skipped: a window costs O(n w).
-The sequences of a batch are computed one after the other, each with its own tiles.
+The forward pass, for one sequence; the names are those of the code below:
+
+    operands = queries, keys, values, sites and parameters, laid out in whole tiles       # laid_out
+    peak, total, out = -infinity, 0, 0  for every query and head                          # _Running
+    for (i, j) in the tiles of queries i and keys j in which a query may see a key:       # _over_tiles, seen_tiles
+        logits = scale * q[i] @ k[j].T + bias of the sites of i and j                     # _logits, TileBias.logits
+        logits = -infinity where the sites of i do not see those of j                     # visible
+        new_peak = max(peak[i], max(logits))
+        weights = exp(logits - new_peak)
+        fade = exp(peak[i] - new_peak)
+        total[i] = total[i] * fade + sum(weights)
+        out[i] = out[i] * fade + weights @ v[j]
+        peak[i] = new_peak
+    return out / total, peak + log(total)                                                 # _forward
+
+The backward pass goes over the same tiles: weights = exp(logits - log_total), d_logits = weights * (d_weights - inner), and
+d_logits has the gradients of q, k and the bias, the last by JAX's derivative of a tile's bias (`TileBias.pull`). The bias and
+the mask of a tile are computed from the sites of its tokens, so neither they nor their gradients are ever n x n. Tiles in
+which no query sees a key, by causality, documents or the encoding's mask, are skipped: a window costs O(n w). Tiles with
+equal offsets share one bias (`SharedBias`): they come one after the other, as a run. The sequences of a batch are computed
+one after the other, each with its own tiles.
 """
 
 import functools
@@ -16,7 +34,7 @@ import numpy as np
 from jaxtyping import Float
 
 from posjax.attention.dense import Operands, capped, visible, with_room
-from posjax.attention.tile_extras import Extras, extras_of, reads_content
+from posjax.attention.tile_bias import TileBias, reads_content, tile_bias_of
 from posjax.attention.tiles import Plan, add, cut, padded, read, seen_tiles, tile_sizes, write
 from posjax.encoding import Array, Encoding, Params, Site, of_queries
 from posjax.gradients import one_by_one, with_gradient
@@ -87,18 +105,18 @@ class _Running(NamedTuple):
 def _forward(plan: Plan, dtype, operands: Operands):
     """Returns the outputs [T, H, E] and the log of the softmax's denominator [H, T]."""
     heads, length, value_dim = plan.num_heads, operands.rotated_q.shape[1], operands.v.shape[-1]
-    extras = extras_of(plan, operands)
+    bias = tile_bias_of(plan, operands)
     zeros = functools.partial(jnp.full, fill_value=_zero(operands.rotated_q), dtype=jnp.float32)
     nothing = jnp.stack([zeros((heads, length)) + _HIDDEN, zeros((heads, length))])
     running = _Running(nothing, zeros((heads, length, value_dim)))
 
     def add_tile(i, j, shared, running):
         tile = cut(plan, operands, i, j)
-        logits = _logits(plan, extras, shared, tile)
+        logits = _logits(plan, bias, shared, tile)
         old_peak, old_total = read(running.peak_and_total, i, plan.q_tile, 2)
         if "weigh" in plan.encoding.hooks:
             # A row is whole and has its weights: they stay as they are, like weights of a softmax with the denominator 1.
-            weights = extras.weigh(tile, logits)
+            weights = bias.weigh(tile, logits)
             peak, fade, total = jnp.zeros_like(old_peak), jnp.zeros_like(old_peak), jnp.ones_like(old_total)
         else:
             # The result does not depend on the peak. XLA may compute a logit twice, to other bits, and then JAX's derivative
@@ -109,13 +127,13 @@ def _forward(plan: Plan, dtype, operands: Operands):
             total = old_total * fade + jnp.sum(weights, axis=-1)
         out = read(running.out, i, plan.q_tile, 1) * fade[..., None] + _times(weights.astype(tile.v.dtype), tile.v)
         if "read" in plan.encoding.hooks:
-            out = out + extras.read(tile, weights)
+            out = out + bias.read(tile, weights)
         return _Running(
             write(running.peak_and_total, jnp.stack([peak, total]), i, plan.q_tile, 2),
             write(running.out, out, i, plan.q_tile, 1),
         )
 
-    running = _over_tiles(plan, operands, extras, add_tile, lambda i, j, running: running, running)
+    running = _over_tiles(plan, operands, bias, add_tile, lambda i, j, running: running, running)
     peak, total = running.peak_and_total
     some = peak > 0.5 * _HIDDEN  # whether a query sees any key
     out = jnp.where(some, 1 / jnp.where(some, total, 1.0), 0.0)[..., None] * running.out
@@ -156,7 +174,7 @@ class _Gradients(NamedTuple):
 
 @functools.partial(jax.jit, static_argnums=0)
 def _backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total):
-    extras = extras_of(plan, operands)
+    bias = tile_bias_of(plan, operands)
     d_out = jnp.moveaxis(d_out, 1, 0)
     # d logit = weight (d weight - sum over keys of weight d weight + d log total), and that sum is d_out . out
     inner = jnp.sum(d_out.astype(jnp.float32) * jnp.moveaxis(out, 1, 0).astype(jnp.float32), axis=-1) - d_log_total
@@ -166,19 +184,19 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total
     def add_tile(i, j, shared, carry):
         total, sums = carry
         tile = cut(plan, operands, i, j)
-        logits = _logits(plan, extras, shared, tile)
+        logits = _logits(plan, bias, shared, tile)
         tile_out, tile_log, tile_inner = (read(x, i, plan.q_tile, 1) for x in (d_out, log_total, inner))
         weighs = "weigh" in plan.encoding.hooks
-        weights = extras.weigh(tile, logits) if weighs else jnp.exp(logits - tile_log[..., None])
+        weights = bias.weigh(tile, logits) if weighs else jnp.exp(logits - tile_log[..., None])
         d_weights = _against(tile_out, tile.v)
         if "read" in plan.encoding.hooks:
-            beside, sums = extras.pull_read(sums, tile, weights, tile_out, i, j)
+            beside, sums = bias.pull_read(sums, tile, weights, tile_out, i, j)
             d_weights = d_weights + beside
         if weighs:
-            d_logits, sums = extras.pull_weigh(sums, tile, logits, d_weights, i, j)
+            d_logits, sums = bias.pull_weigh(sums, tile, logits, d_weights, i, j)
         else:
             d_logits = weights * (d_weights - tile_inner[..., None])
-        sums = extras.pull(sums, tile, d_logits, i, j)
+        sums = bias.pull(sums, tile, d_logits, i, j)
         d_v = _from_rows(weights.astype(tile.v.dtype), tile_out, len(tile.v))
         total = total._replace(v=add(total.v, d_v, j, plan.k_tile, 2))
         if "product" not in plan.encoding.hooks:
@@ -193,12 +211,12 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total
         return total, sums
 
     def end_run(i, j, carry):
-        return carry[0], extras.pull_shared(carry[1], i, j)
+        return carry[0], bias.pull_shared(carry[1], i, j)
 
     start = _Gradients(*(jnp.zeros(shape, jnp.float32) for shape in shapes))
-    carry = (start, extras.no_gradients())
-    total, sums = _over_tiles(plan, operands, extras, add_tile, end_run, carry)
-    found = extras.gradients(sums)
+    carry = (start, bias.no_gradients())
+    total, sums = _over_tiles(plan, operands, bias, add_tile, end_run, carry)
+    found = bias.gradients(sums)
     if "product" not in plan.encoding.hooks:
         found = found._replace(
             rotated_q=plan.scale * total.rotated_q, rotated_k=plan.scale * jnp.swapaxes(total.rotated_k, 1, 2)
@@ -210,20 +228,20 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total
 _attention = with_gradient(_in_tiles, _backward_rule, saved=SAVED)
 
 
-def _over_tiles(plan: Plan, operands: Operands, extras: Extras, add_tile: Callable, end_run: Callable, carry):
+def _over_tiles(plan: Plan, operands: Operands, bias: TileBias, add_tile: Callable, end_run: Callable, carry):
     """Folds `carry` over all tiles in which a query may see a key, one run of tiles at a time."""
     seen = seen_tiles(plan, operands)
 
     def each_group(group, carry):
-        pairs, count = seen.tiles(group, extras.by_diagonal)
-        begins = extras.runs(pairs, count)
+        pairs, count = seen.tiles(group, bias.by_diagonal)
+        begins = bias.runs(pairs, count)
         starts = jnp.pad(jnp.flatnonzero(begins, size=len(pairs), fill_value=0).astype(jnp.int32), (0, 1))
         num_runs = jnp.sum(begins, dtype=jnp.int32)
 
         def each_run(run, carry):
             start = starts[run]
             end = jnp.where(run + 1 < num_runs, starts[run + 1], count)
-            shared = extras.shared(*pairs[start])
+            shared = bias.shared(*pairs[start])
             carry = jax.lax.fori_loop(start, end, lambda n, carry: add_tile(*pairs[n], shared, carry), carry)
             return end_run(*pairs[start], carry)
 
@@ -234,9 +252,9 @@ def _over_tiles(plan: Plan, operands: Operands, extras: Extras, add_tile: Callab
     return jax.lax.fori_loop(0, seen.count, each_group, carry)
 
 
-def _logits(plan: Plan, extras: Extras, shared, tile: Operands):
+def _logits(plan: Plan, bias: TileBias, shared, tile: Operands):
     """The logits of a tile, [H, T, S], with _HIDDEN where a query does not see a key."""
-    logits = extras.logits(shared, tile)
+    logits = bias.logits(shared, tile)
     if "product" not in plan.encoding.hooks:
         logits = _product(plan, tile) + logits
     seen = visible(plan.encoding, tile.q_site, tile.k_site, tile.q_order, tile.k_order)

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int32, Shaped
 from posjax.attention.attend import attend, check, check_consumed, finish, transform
 from posjax.attention.dense import Operands, dense
 from posjax.attention.explicit import spec_of, split_by_compiler
-from posjax.attention.tile_extras import reads_content
+from posjax.attention.tile_bias import reads_content
 from posjax.encoding import Array, Encoding, Needs, Params, Site, axes, canonical, reads_rows, without_padding
 from posjax.mask import Memory
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from posjax.attention import Cache
-from posjax.attention.tile_extras import reads_content
+from posjax.attention.tile_bias import reads_content
 from posjax.encoding import spec_text
 from posjax.encodings.decoupled import decoupled
 from posjax.hosting import Hosted, batch_axis

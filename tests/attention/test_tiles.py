@@ -13,7 +13,7 @@ from test_blockwise import largest
 import posjax as pj
 from posjax.attention.blockwise import blockwise
 from posjax.attention.dense import Operands, visible
-from posjax.attention.tile_extras import extras_of
+from posjax.attention.tile_bias import tile_bias_of
 from posjax.attention.tiles import Plan, cut, padded, seen_tiles, tile_sizes
 
 LENGTH = 512
@@ -216,10 +216,10 @@ def test_equal_offsets_share_a_bias(spec, site, runs):
         operands = operands._replace(
             **{name: operands.q_site._replace(state=jnp.zeros((LENGTH, 2))) for name in ("q_site", "k_site")}
         )
-    extras = extras_of(plan, operands)
-    (pairs,), (count,) = computed(plan, operands, extras.by_diagonal)
-    begins = extras.runs(pairs, count)
-    expected = runs if type(extras).__name__ == "SharedBias" else 1
+    tile_bias = tile_bias_of(plan, operands)
+    (pairs,), (count,) = computed(plan, operands, tile_bias.by_diagonal)
+    begins = tile_bias.runs(pairs, count)
+    expected = runs if type(tile_bias).__name__ == "SharedBias" else 1
     assert int(begins.sum()) == expected
 
 
@@ -235,10 +235,10 @@ def test_tokens_side_by_side_have_a_bias_for_each_offset(site):
             return super().of_offset(params, offset, num_heads)
 
     plan, operands = planned("t5", SITES[site], tile=64)
-    extras = extras_of(plan._replace(encoding=Watched()), operands)
+    tile_bias = tile_bias_of(plan._replace(encoding=Watched()), operands)
     for i, j in ((0, 0), (3, 1), (1, 0), (7, 7)):
         shapes.clear()
-        bias = jax.jit(extras.shared)(jnp.int32(i), jnp.int32(j))
+        bias = jax.jit(tile_bias.shared)(jnp.int32(i), jnp.int32(j))
         jax.effects_barrier()
         tile = cut(plan, operands, i, j)
         on_line = site not in ("registers", "shuffled") and not (site == "restarting" and 3 in (i, j))

@@ -41,7 +41,7 @@ def _bias(plan: Plan, tile: Operands):
     return plan.encoding.bias(tile.params, q, tile.q_site, k, tile.k_site)
 
 
-class Extras:
+class TileBias:
     """A bias, or a whole product, that is computed in every tile; JAX differentiates it.
 
     The loop goes by runs: successive tiles with the same result of `shared`. It carries the sums of gradients.
@@ -131,7 +131,7 @@ class Extras:
         return Operands(params=jax.tree.map(jnp.add, total.params, tile.params), **on_q, **on_k)
 
 
-class SharedBias(Extras):
+class SharedBias(TileBias):
     """A bias that depends on offsets alone: computed and differentiated once for successive tiles with equal offsets."""
 
     by_diagonal = True
@@ -246,14 +246,14 @@ def _lined_up(site: Site, before: int) -> Site:
     return _each_site(lined_up, jax.tree.map(lambda x: x[jnp.maximum(place, 0)], site))
 
 
-def extras_of(plan: Plan, operands: Operands) -> Extras:
+def tile_bias_of(plan: Plan, operands: Operands) -> TileBias:
     tile = cut(plan, operands, 0, 0)
     bias = jax.eval_shape(lambda tile: jnp.asarray(_bias(plan, tile)), tile)
     whole = all(jnp.issubdtype(site.position.dtype, jnp.integer) for site in _sites(operands))
     plain = plan.encoding.hooks.isdisjoint({"product", "weigh", "read"})  # every tile has its own gradients of these
     if bias.ndim == 3 and whole and plain and _knows_offsets_only(plan.encoding):
         return SharedBias(plan, operands, bias.shape)
-    return Extras(plan, operands)
+    return TileBias(plan, operands)
 
 
 def _knows_offsets_only(encoding: Encoding) -> bool:
