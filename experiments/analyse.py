@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--checkpoint", required=True, help="workdir of a run or a row, a file or folder of weights, or a hub's name"
     )
-    parser.add_argument("--out", required=True, help="folder of the page, pictures and numbers")
+    parser.add_argument("--out", type=cli.directory, required=True, help="folder of the page, pictures and numbers")
     parser.add_argument("--data", help="set of images or of text (default: the images that a ViT was trained on)")
     parser.add_argument("--split", help="split of the set (default: the run's evaluation split; test)")
     parser.add_argument("--data_dir", help="directory of sets, or folder of pictures")

@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--window", type=cli.positive, default=512, help="of context: keys of windowed attention (default: 512)")
     add("--batch", type=cli.positive, default=1, help="of context: sequences in a call (default: 1)")
-    add("--out", type=pathlib.Path, metavar="DIR", help=f"default: {OUT}; of accelerator: {cli.RUNS / ACCELERATOR}")
+    add("--out", type=cli.directory, metavar="DIR", help=f"default: {OUT}; of accelerator: {cli.RUNS / ACCELERATOR}")
     return parser
 
 

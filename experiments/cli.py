@@ -115,8 +115,6 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
     path = pathlib.Path(directory)
     if re.search(r"[\ud800-\udfff]", str(path)):  # bytes that are not UTF-8
         raise UsageError(f"{flag}={str(path)!a}: the name is no UTF-8; give another directory")
-    if re.match(r"\w+:/", str(path)):  # pathlib drops the second slash
-        raise UsageError(f"{flag}={directory}: addresses cannot be written to; give a directory of this machine")
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".posjax-{os.getpid()}"
@@ -164,6 +162,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def directory(text: str) -> pathlib.Path:
+    """Reads a directory, not an address as gs://bucket/run; the type of an argument."""
+    if re.match(r"\w+:/|$", text):
+        raise argparse.ArgumentTypeError(f"expected a directory of this machine, got {text!r}")
+    return pathlib.Path(text)
+
+
 def run(
     main: "Callable[..., None]",
     doc: str | None,
@@ -204,7 +209,7 @@ def run(
         logging.set_verbosity(logging.WARNING)
         if together:
             _join(args)
-        workdir = pathlib.Path(args.workdir or (default_workdir or runs_of)(config, args.config))
+        workdir = args.workdir or (default_workdir or runs_of)(config, args.config)
         with alone_in(workdir, pathlib.Path(sys.argv[0]).stem, own.get("part"), together=together):
             run_main = functools.partial(main, config, workdir, **own)
             return _among_others(run_main) if together else run_main()
@@ -229,7 +234,7 @@ def config_parser(
     """Returns the parser of a command with a config; see `run` for the arguments."""
     made = parser(command, doc)
     made.add_argument("--config", metavar="FILE[:ARGUMENT]", help="Python file whose get_config() is the experiment")
-    made.add_argument("--workdir", metavar="DIR", help="directory for checkpoints, metrics and records")
+    made.add_argument("--workdir", type=directory, metavar="DIR", help="directory for checkpoints, metrics and records")
     if many_processes:
         made.add_argument("--coordinator", help="HOST:PORT of the first of several processes, or auto")
         made.add_argument("--processes", type=int, help="number of processes")

@@ -32,7 +32,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = cli.parser("enter", __doc__)
     parser.add_argument("spec", help="the encoding, in posjax's text form, or FILE.py that registers one")
     parser.add_argument("--config", default=CONFIG, metavar="FILE", help="the study (default: %(default)s)")
-    parser.add_argument("--workdir", metavar="DIR", help="directory for checkpoints, records and the page")
+    parser.add_argument(
+        "--workdir", type=cli.directory, metavar="DIR", help="directory for checkpoints, records and the page"
+    )
     args = parser.parse_args(argv)
     return cli.answer(lambda: _enter(args), args.imports, traceback=args.traceback)
 

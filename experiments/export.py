@@ -22,7 +22,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("export", __doc__)
     parser.add_argument("--checkpoint", required=True, help="workdir of a run")
-    parser.add_argument("--out", help="folder to write (not with --all)")
+    parser.add_argument("--out", type=cli.directory, help="folder to write (not with --all)")
     parser.add_argument("--family", help="model_type of transformers (default: the first that has the model)")
     parser.add_argument("--all", action="store_true", help="write nothing: list the obstacles in each family")
     parser.add_argument("--small", action="store_true", help="write a run of posjax, with parameters in float16")

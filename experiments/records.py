@@ -53,7 +53,7 @@ class Record:
       parameters: of one seed.
       step_time: seconds of a step of all seeds together, divided by their number; None for a row too short to time.
       wall_time: seconds of training, all seeds together.
-      evaluation_time: seconds of measuring one seed; None if training measured it.
+      evaluation_time: seconds of measuring one seed; None if training or another row measured it.
       passes: number of passes over the training split; None if examples are generated or their number is unknown.
       learning_rate: learning rate of training; None if it is not a single number.
       tuned: None if no field was tuned, else "chosen", {field: value}; "scores", {values as text: mean score over the
@@ -66,6 +66,8 @@ class Record:
       bos: the token before every text, as text; "" for none.
       guess: the scores of one answer for all test examples, {"accuracy": the share of the commonest class, "loss": the loss
         of the classes' shares}, with the numbers of "classes" and "examples"; empty where that is unknown.
+      equal_to: the row whose metrics these are, without time and memory: the encodings compute the same at every length that
+        is read, so that this one was not measured; "" for a measured row.
       each: the unit that `seed` counts, "text" or "image", where one model is measured on each; "" for seeds.
       metrics: {metric: number, or {at: number}}; None for a number that is not finite.
     """
@@ -97,6 +99,7 @@ class Record:
     documents: tuple[str, ...] = ()
     bos: str = ""
     guess: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    equal_to: str = ""
     each: str = ""
 
     @classmethod
@@ -130,7 +133,7 @@ class Record:
 _COUNT = whole(COUNT.what, 0, 2**63 - 1)
 _KINDS = {
     **dict.fromkeys(("study", "row", "encoding", "run", "config_hash", "base", "data", "data_digest", "device"), TEXT),
-    **dict.fromkeys(("on", "unit", "bos", "each"), TEXT),
+    **dict.fromkeys(("on", "unit", "bos", "equal_to", "each"), TEXT),
     **dict.fromkeys(("seed", "steps", "parameters"), _COUNT),
     "trained_at": maybe(_COUNT),
     "wall_time": AMOUNT,

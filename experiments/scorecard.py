@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("scorecard", __doc__)
     parser.add_argument("spec", nargs="*", help="encodings to measure; the whole catalogue if none is given")
-    parser.add_argument("--out", type=pathlib.Path, default=OUT, metavar="DIR", help=f"default: {OUT}")
+    parser.add_argument("--out", type=cli.directory, default=OUT, metavar="DIR", help=f"default: {OUT}")
     parser.add_argument(
         "--checkpoint", type=pathlib.Path, metavar="WORKDIR", help="measure this run's learned encodings"
     )

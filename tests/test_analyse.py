@@ -63,11 +63,13 @@ def test_a_page_of_an_ensemble(data_dir, tmp_path, capsys):
     found = run(workdir, tmp_path / "out")
     files = {path.name for path in (tmp_path / "out").iterdir()}
     pictures = ["similarity", "filters", "attention_distance", "rollout", "position_probe", "robustness", "other_sizes"]
-    pictures.append("attention_by_distance")
+    pictures += ["attention_by_distance", "attention_of_class_token", "attention_of_register_1"]
     assert files == {"README.md", "numbers.json", "arrays.npz", "results.jsonl", *(f"{name}.png" for name in pictures)}
     shown = capsys.readouterr().out
     assert all(str(tmp_path / "out" / name) in shown for name in files)
     assert np.shape(found["attention_distance_pixels"]["seed, layer, head"]) == (2, 2, 2)
+    tokens, read = found["attention_of_prefix"].values()
+    assert (tokens, np.shape(read)) == (["class token", "register 1"], (2, 2, 2, 2, 2))
     assert np.shape(next(iter(found["position_probe"].values()))) == (2, 3, 3)
     assert (found["seeds"], found["patch_size"], found["grid"]) == ([3, 5], 2, [4, 4])
     shares = found["accuracy_when_shuffled"]
@@ -79,6 +81,7 @@ def test_a_page_of_an_ensemble(data_dir, tmp_path, capsys):
     assert "Mean and 95 % interval over 2 seeds" in page
     with np.load(tmp_path / "out" / "arrays.npz", allow_pickle=False) as arrays:
         assert arrays["codes_0"].shape == (4, 4, 16)
+        np.testing.assert_allclose(arrays["attention_of_prefix"].sum(axis=(3, 4)), np.ones((2, 2, 2)), rtol=1e-5)
         np.testing.assert_allclose(arrays["rollout"].sum(axis=(1, 2)), 1, rtol=1e-5)
 
 

@@ -19,7 +19,9 @@ RESULTS = pathlib.Path(__file__).parents[2] / "results"
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("atlas", __doc__)
-    parser.add_argument("--out", default=cli.RUNS / "atlas", metavar="DIR", help=f"(default: {cli.RUNS / 'atlas'})")
+    parser.add_argument(
+        "--out", type=cli.directory, default=cli.RUNS / "atlas", metavar="DIR", help=f"(default: {cli.RUNS / 'atlas'})"
+    )
     parser.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="DIR", help="folder of records")
     parser.add_argument(
         "--compare",

@@ -358,6 +358,12 @@ def _notes(records: Records) -> list[str]:
                 f"The held-out loss of {table.listed(above)} in {study.name} is above that of guessing ({guess:.3f} nats): "
                 "trained for too long on too few examples."
             )
+        equal = {record.row: record.equal_to for record in study.records if record.equal_to}
+        for twin in dict.fromkeys(equal.values()):
+            same = table.listed([row for row, other in equal.items() if other == twin])
+            notes.append(
+                f"Not measured but equal to {twin} at all lengths of {study.name}, by their encodings: {same}."
+            )
         if study.records[0].each:  # one model on each text: a row has the unit of repetition that suits it
             continue
         seeds = {row: sorted(record.seed for record in found) for row, found in study.rows.items()}

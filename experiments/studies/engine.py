@@ -6,6 +6,7 @@ finished rows are not run again, and the training under way resumes from its che
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 import itertools
 import json
@@ -30,7 +31,7 @@ from experiments.records import (
     with_scores,
 )
 from experiments.studies import environment, images
-from experiments.studies.measures import MEASURES, Subject, load_documents, place_of, sizes_of
+from experiments.studies.measures import COSTS, MEASURES, Subject, load_documents, place_of, sizes_of
 from experiments.studies.plan import (
     AS_LOADED,
     Row,
@@ -47,7 +48,7 @@ from experiments.studies.plan import (
     with_rows,
     with_variants,
 )
-from experiments.studies.readings import RESIZED, is_searched, read_as, resized, spec_of
+from experiments.studies.readings import RESIZED, alike, encoded, is_searched, read_as, resized, spec_of
 from experiments.studies.running import Progress, StopRequest
 from experiments.studies.search import check_search, find_factors
 from experiments.studies.tuner import Tuner, with_tune
@@ -209,6 +210,7 @@ class Engine:
         self._documents: dict[str, data.Documents] = {}
         self._shared: tuple[str, dict[Any, Any]] = ("", {})  # what the rows of the table under way share
         self._named: dict[tuple[str, str], str] = {}  # the config_hash of each finished row
+        self._twins: dict[tuple[str, str], dict[str, str]] = {}  # of a base: rows with an equal row before them
         shapes: dict[tuple[str, str], Weights] = {}
         for row in self.rows:
             with _about(row):
@@ -414,7 +416,7 @@ class Engine:
         if key not in self._kept:
             found = self._given(row)
             if found is None:
-                seeds = self._missing_of_base(row)
+                seeds, self._kept = self._missing_of_base(row), {}  # two large ensembles need not fit
                 found = self._train(row, row.base, row.training, seeds, None, progress, should_stop)
             self._kept = {key: found}
         return self._kept[key]
@@ -472,13 +474,51 @@ class Engine:
         named = config_hash({**row_fields(config), "seeds": seeds})
         return self.workdir / plain(row.study) / f"{plain(label)}-{named}"
 
+    def _twins_of(self, row: Row, base: Weights) -> dict[str, str]:
+        """Returns {row: an earlier row of this base whose encodings compute the same at every length}; says so once."""
+        key, table = (row.study, row.base), self.study.tables[row.study]
+        if key in self._twins:
+            return self._twins[key]
+        lengths = sizes_of(table)[::-1] if row.training.task == "language_model" else []  # long ones differ first
+        rows = [each for each in self.rows if (each.study, each.base) == key and each.finetune is None]
+        subjects = {each.label: Subject(each, table, base, base) for each in rows if not is_searched(each.read)}
+        outputs = functools.cache(lambda label, length: encoded(*subjects[label].at(length), length))
+        twins: dict[str, str] = {}
+        for label in subjects if lengths and len(rows) > 1 else ():
+            firsts = (each for each in itertools.takewhile(label.__ne__, subjects) if each not in twins)
+            equal = (each for each in firsts if all(alike(outputs(label, n), outputs(each, n)) for n in lengths))
+            if (twin := next(equal, None)) is not None:
+                twins[label] = twin
+        for twin in dict.fromkeys(twins.values()):
+            same = ", ".join(label for label, other in twins.items() if other == twin)
+            spans = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[-1], lengths[0])))
+            tqdm.write(
+                f"{row.study}: {same} must equal {twin}: at lengths of {spans}, trained at {row.training.data.length:,}, "
+                "their encodings compute the same at every position; they are not measured"
+            )
+        self._twins[key] = twins
+        return twins
+
+    def _left_to_read(self, row: Row, seconds: float) -> None:
+        """Says how long the other readings of a base will take, once its first one has been measured."""
+        key = row.study, row.base
+        others = [each for each in self.rows if (each.study, each.base) == key and each.finetune is None]
+        left = [each for each in others if each.label not in self._twins[key] and self.missing(each)]
+        if left and len(left) + 1 + len(self._twins[key]) == len(others):
+            more = f"{len(left)} more row{'s' * (len(left) > 1)}: about {len(left) * seconds:,.0f} s"
+            tqdm.write(f"{row.study}: {row.label} took {seconds:,.0f} s to read; {more}")
+
     def _measure(self, row: Row, base: Weights, weights: Weights, seeds: Sequence[int]) -> None:
-        table, began = self.study.tables[row.study], time.perf_counter()
+        table = self.study.tables[row.study]
         if self._shared[0] != row.study:
             self._shared = row.study, {}
         documents, factors = self._documents.get(row.study), self._found_factors(row, base)
         subject = Subject(row, table, base, weights, seeds, factors, documents, self._shared[1], self.where)
-        measured = {name: MEASURES[name].function(subject, x) for name, x in measures_of(table).items()}
+        twin = self._twins_of(row, base).get(row.label, "")
+        where = row.study, twin, self._named.get((row.study, twin))
+        known = {each.seed: each for each in self._records if (each.study, each.row, each.config_hash) == where}
+        twin, began = twin if {*seeds} <= {*known} else "", time.perf_counter()
+        measured = {} if twin else {name: MEASURES[name].function(subject, x) for name, x in measures_of(table).items()}
         elapsed = (time.perf_counter() - began) / len(seeds)
         sizes, measures = sizes_of(table), measures_of(table)
         spec = subject.spec(sizes[-1]) if sizes else None
@@ -493,7 +533,8 @@ class Engine:
             "tuned": self._tuners[row.study].tuned(row) if self._is_tuned(row) and row.finetune is None else None,
             "unit": unit_of_lengths(row, base.run.task, measures),
             "trained_at": trained_at(row, base.run.task, measures),
-            "evaluation_time": None if [*measures] == ["scores"] else elapsed,
+            "evaluation_time": None if twin or [*measures] == ["scores"] else elapsed,
+            "equal_to": twin,
             **about_run(weights.run),
             **self._machine,
         }
@@ -501,12 +542,14 @@ class Engine:
             about |= {"documents": tuple(documents.titles), "bos": bos_text(documents.tokenizer)}
         new = []
         for index, seed in enumerate(seeds):
-            metrics: dict[str, Any] = {}
+            metrics = {name: x for name, x in known[seed].metrics.items() if name not in COSTS} if twin else {}
             for found in measured.values():
                 metrics |= found[index]
             new.append(Record(**about, seed=seed, metrics=metrics))
         append_records(self._path, new)
         self._records += new
+        if sizes and row.finetune is None:
+            self._left_to_read(row, elapsed * len(seeds))
 
 
 def about_run(run: Run) -> dict[str, Any]:

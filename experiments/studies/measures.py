@@ -31,6 +31,7 @@ from posjax.training.tasks import Evaluated, Task
 
 SLIDING, SEPARATE = "loss in sliding windows", "loss in separate windows"
 PERPLEXITY = "perplexity in sliding windows"
+SECONDS, BYTES = COSTS = "seconds per window", "temporary bytes"
 _CURVE_POINTS = 100
 Metrics = dict[str, Any]
 
@@ -149,12 +150,12 @@ def lengths(subject: Subject, options: ConfigDict) -> list[Metrics]:
                 at = {
                     SLIDING: loss.sliding,
                     SEPARATE: loss.chunked,
-                    "seconds per window": reader.seconds / reader.batch,
+                    SECONDS: reader.seconds / reader.batch,
                 }
                 if documents.tokenizer.digest:
                     at[PERPLEXITY] = math.exp(loss.sliding)
                     at[f"{PER_BYTE} in sliding windows"] = loss.sliding * tokens_per_byte(documents.tokenizer, scored)
-                at |= {} if reader.temp_bytes is None else {"temporary bytes": reader.temp_bytes}
+                at |= {} if reader.temp_bytes is None else {BYTES: reader.temp_bytes}
                 for name, value in at.items():
                     metrics.setdefault(name, {})[length] = finite(value)
                 by_position = {(length, whole(x)): finite(y) for x, y in loss.by_position}

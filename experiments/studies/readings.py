@@ -12,13 +12,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from ml_collections import ConfigDict
 
-from posjax.encoding import Encoding
+from posjax.encoding import Encoding, Params, sites
 from posjax.encodings import rope
-from posjax.models import ViT
+from posjax.hosting import host
+from posjax.models import Decoder, ViT
+from posjax.models.block import BlockConfig
 from posjax.models.replacing import scaled_ropes, with_encoding
 from posjax.models.resizing import resize_params
+from posjax.models.transformer import layer_hosts
 from posjax.models.vit import image_channels
 from posjax.pretrained.parameters import tree_of
 from posjax.spec import layers_text, parse, parse_layers
@@ -112,6 +117,53 @@ def read_as(model: Any, params: Any, spec: str, *, anew: bool = False) -> tuple[
         changed = model.clone(encoding=spec)
         wanted = jax.eval_shape(lambda: init(changed))
         return changed, tree_of(wanted, renewed(params, lambda: init(changed)))
+
+
+def encoded(model: Decoder, params: Any, length: int) -> list[np.ndarray]:
+    """Returns the outputs of the encodings of a decoder's layers at all positions of a text, each [T, 2 H + 1].
+
+    Two readings of one model whose outputs are `alike` score each text of this length alike. Tokens, queries, keys and values
+    are drawn. Attention to few keys shows phases and biases, attention to nearly all of them a single pair that is hidden or
+    turned otherwise; the last column is the code that is added to tokens. The unit is the largest effect of rounding.
+
+    Args:
+      params: of an ensemble, leaves [R, ...]; with learned encodings T is R times as long.
+    """
+    found: dict[Any, np.ndarray] = {}
+    layers = layer_hosts(parse_layers(model.encoding), model.depth, model.injection)
+    for name, encoding in set(layers):
+        own = params["trunk"].get(name, ())
+        count = len(leaves[0]) if (leaves := jax.tree.leaves(own)) else 1
+        seeds = [jax.tree.map(lambda leaf, index=index: jnp.asarray(leaf[index]), own) for index in range(count)]
+        found[name, encoding] = np.concatenate([_outputs(encoding, one, model.block, length) for one in seeds])
+    return [found[layer] for layer in layers]
+
+
+def alike(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:
+    """Whether the outputs of `encoded` differ by rounding alone."""
+    return all(np.abs(a - b).max() <= 1 for a, b in zip(one, other, strict=True))
+
+
+def _outputs(encoding: Encoding, params: Params, block: BlockConfig, length: int) -> np.ndarray:
+    """Returns one layer's outputs, see `encoded`; nan for an encoding that reads the layer's own matrices."""
+    heads, channels = block.num_heads, block.turning_channels
+    if "in_layer" in encoding.hooks:
+        return np.full((length, 2 * heads + 1), np.nan)
+    keys, site = jax.random.split(jax.random.key(0), 4), sites(length)
+
+    @jax.jit
+    def run(params: Params) -> jax.Array:
+        x = jax.random.normal(keys[0], (length, block.width))
+        q = jax.random.normal(keys[1], (length, heads, channels))
+        k = jax.random.normal(keys[2], (length, block.key_heads, channels))
+        v = jax.random.rademacher(keys[3], (length, block.key_heads, 1), jnp.float32) * jnp.ones(channels)
+        coded, hosted = host(encoding, params, x, site, key=None)
+        few, nearly_all = (hosted.attend(scale * q, k, v, x=coded, causal=True).mean(-1) for scale in (4.0, 1.0))
+        code = (coded - x).mean(-1, keepdims=True)
+        # Frequencies in float32 err by 1e-7 of the angle; a key among all has a weight of 1 / length.
+        return jnp.concatenate([few / (1e-6 * length), nearly_all * (length / 0.05), code / 1e-6], axis=-1)
+
+    return np.asarray(run(params))
 
 
 def resized(model: ViT, params: Any, image_size: tuple[int, int], method: str) -> tuple[ViT, Any]:

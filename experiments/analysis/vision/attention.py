@@ -90,6 +90,32 @@ def share_of_prefix(weights: Float[Array, "B H T T"], site: Site) -> Float[np.nd
     return given.sum(axis=-1).mean(axis=(0, 2))
 
 
+def attention_of_prefix(weights: Float[Array, "B H T T"], site: Site) -> Float[np.ndarray, "B H P h w"]:
+    """Returns the shares of patches in what each token without position reads: class token, registers; they sum to 1.
+
+    Attention to such tokens is left out; nan where a token reads no patch.
+
+    Raises:
+      ValueError: see `attention_distance`.
+    """
+    index = patch_index(_checked(weights, site))
+    prefix = np.asarray(site.prefix)
+    queries = np.argsort(prefix, kind="stable")[np.count_nonzero(prefix == 0) :]
+    read = np.asarray(weights, np.float64)[:, :, queries][..., index.ravel()]
+    total = read.sum(axis=-1, keepdims=True)
+    return (read / np.where(total > 0, total, np.nan)).reshape(*read.shape[:3], *index.shape)
+
+
+def spread(shares: Float[np.ndarray, "... h w"], patch_size: float = 1.0) -> Float[np.ndarray, "... 2"]:
+    """Returns the mean distance of a map from its own centre, in units of `patch_size`, and its entropy in nats."""
+    shares = np.asarray(shares, np.float64)
+    places = np.stack(np.meshgrid(*map(np.arange, shares.shape[-2:]), indexing="ij"), axis=-1)
+    centre = (shares[..., None] * places).sum(axis=(-3, -2), keepdims=True)
+    far = patch_size * np.linalg.norm(places - centre, axis=-1)
+    logs = np.log(np.where(shares > 0, shares, 1.0))
+    return np.stack([(shares * far).sum(axis=(-2, -1)), -(shares * logs).sum(axis=(-2, -1))], axis=-1)
+
+
 def rollout(weights: Sequence[Float[Array, "B H T T"]]) -> Float[np.ndarray, "B T T"]:
     """The share of each input token (last axis) in each output token, if attention alone moved information.
 

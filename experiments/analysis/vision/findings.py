@@ -30,6 +30,7 @@ class AttentionFindings(NamedTuple):
     distance: np.ndarray  # [R, L, H] pixels
     uniform: float
     prefix: np.ndarray  # [R, L, H] share
+    read: np.ndarray  # [R, L, H, K, 2] `maps.spread` of what each of the K tokens without position reads
     use: np.ndarray | None  # [R, L, H, P] mean of |q_c| |k_c|
     query: np.ndarray | None  # [R, L, H, P] mean of |q_c|
     key: np.ndarray | None
@@ -63,6 +64,7 @@ class Findings(NamedTuple):
     rollout: np.ndarray  # [N, h, w] of the first seed
     answers: np.ndarray | None  # [N] of the first seed
     profile: np.ndarray  # [L, H, K] of the first seed: mean attention of a patch to a patch K patches away
+    read: np.ndarray  # [L, H, K, h, w] of the first seed and image: `maps.attention_of_prefix`
     robustness: Robustness | None
 
 
@@ -77,10 +79,10 @@ def measure_all(images: Pictures, look_at: int, show: int, tick: Tick) -> Findin
     """
     hosts, waves = _hosts(images)
     attention = _attention(images, min(look_at, len(images.pixels)), waves, tick)
-    rollout, answers, profile = _shown(images, show)
+    rollout, answers, profile, read = _shown(images, show)
     robustness = None if _unmoved(images) else _robustness(images, tick)
     kernel = images.subject.params[0]["patches_to_tokens"]["kernel"]
-    return Findings(attention, hosts, waves, filter_components(kernel), rollout, answers, profile, robustness)
+    return Findings(attention, hosts, waves, filter_components(kernel), rollout, answers, profile, read, robustness)
 
 
 def work(images: Pictures, look_at: int) -> int:
@@ -143,16 +145,20 @@ def _attention(images: Pictures, count: int, waves: list[Waves | None], tick: Ti
         found.append((sums / count, np.array([position_probe(x[:half], x[half:], site) for x in by_layer if half])))
     means, position = (np.stack(each) for each in zip(*found, strict=True))
     uniform = maps.uniform_distance(site, images.patch)
-    used = np.split(means[..., 2:], 3, axis=-1) if turns else [None] * 3
-    return AttentionFindings(means[..., 0], uniform, means[..., 1], *used, position if half else None)
+    read, used = np.split(means[..., 2:], [2 * model.num_prefix], axis=-1)
+    used = np.split(used, 3, axis=-1) if turns else [None] * 3
+    read = read.reshape(*read.shape[:-1], model.num_prefix, 2)
+    return AttentionFindings(means[..., 0], uniform, means[..., 1], read, *used, position if half else None)
 
 
 def _of_batch(seen: Intermediates, images: Pictures, waves: list[Waves] | None) -> np.ndarray:
-    """Returns [L, H, 2 + 3 P]: mean distance, share of the prefix, and use, |q| and |k| of the P pairs of channels."""
+    """Returns [L, H, 2 + 2 K + 3 P]: mean distance, share of the prefix, spread and entropy of what its K tokens read, and
+    use, |q| and |k| of the P pairs of channels."""
     layers = []
     for layer, weights in enumerate(seen.weights):
         distance = maps.attention_distance(weights, images.site, images.patch)
-        columns = [distance, maps.share_of_prefix(weights, images.site)]
+        read = maps.spread(maps.attention_of_prefix(weights, images.site), images.patch).mean(axis=0)
+        columns = [distance, maps.share_of_prefix(weights, images.site), *read.reshape(len(read), -1).T]
         if waves is not None:
             q, k = (turning(images.subject.model, each[layer]) for each in (seen.query, seen.key))
             used = frequency_use(q, k, waves[layer].pairs, images.site)
@@ -161,8 +167,9 @@ def _of_batch(seen: Intermediates, images: Pictures, waves: list[Waves] | None) 
     return np.stack(layers)
 
 
-def _shown(images: Pictures, show: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-    """Returns the rollout and the answers of the pictured images, and the attention by distance of the first ones."""
+def _shown(images: Pictures, show: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray, np.ndarray]:
+    """Returns the rollout and the answers of the pictured images, and of the first ones the attention by distance and what
+    tokens without position read."""
     model = images.subject.model
     seen = intermediates_of(model, images.site)(
         images.subject.params[0], images.subject.normalised(images.pixels[:show])
@@ -170,7 +177,9 @@ def _shown(images: Pictures, show: int) -> tuple[np.ndarray, np.ndarray | None, 
     flow = maps.rollout(seen.weights)
     found = maps.rollout_map(flow, images.site, token=0 if model.pooling.startswith("cls") else None)
     profiles = [maps.attention_by_distance(layer[:_PROFILED], images.site).mean(axis=0) for layer in seen.weights]
-    return found, np.asarray(seen.output).argmax(axis=-1) if model.num_classes else None, np.stack(profiles)
+    read = np.stack([maps.attention_of_prefix(layer[:1], images.site)[0] for layer in seen.weights])
+    answers = np.asarray(seen.output).argmax(axis=-1) if model.num_classes else None
+    return found, answers, np.stack(profiles), read
 
 
 def _robustness(images: Pictures, tick: Tick) -> Robustness:

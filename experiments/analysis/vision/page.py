@@ -40,6 +40,7 @@ def write_analysis(
             *_maps(found),
             *_filters(found),
             _distance(found, images),
+            *_read(found, images),
             _rollout(found, images),
             *_frequencies(found),
             *_position(found, images),
@@ -65,6 +66,11 @@ def curve_numbers(images: Pictures, found: Findings) -> dict[str, Any]:
         "attention_distance_pixels": {"seed, layer, head": attention.distance, "uniform": attention.uniform},
         "attention_to_prefix_share": {"seed, layer, head": attention.prefix},
     }
+    if names := _without_position(images):
+        whole["attention_of_prefix"] = {
+            "tokens": names,
+            "seed, layer, head, token, (pixels from its centre, entropy in nats)": attention.read,
+        }
     if attention.position is not None:
         whole["position_probe"] = {"seed, layer, (r2 of row, r2 of column, share of patches)": attention.position}
     if found.robustness is not None:
@@ -88,6 +94,7 @@ def arrays(found: Findings) -> dict[str, np.ndarray]:
     whole |= {
         "rollout": found.rollout,
         "attention_by_distance": found.profile,
+        "attention_of_prefix": found.read if found.read.size else None,
         "filters": found.filters.filters,
         "filters_share": found.filters.share,
     }
@@ -172,6 +179,39 @@ def _distance(found: Findings, images: Pictures) -> Section:
     figures = {"attention_distance": plots.distance_by_depth(attention.distance, attention.uniform)}
     figures["attention_by_distance"] = plots.distance_profile(found.profile, math.prod(images.grid))
     return Section("Attention distance", text, figures)
+
+
+def _without_position(images: Pictures) -> list[str]:
+    """Returns the names of the tokens without position, in their order."""
+    model = images.subject.model
+    return (
+        ["class token"] * model.has_cls
+        + ["distillation token"] * model.distillation_token
+        + [f"register {index + 1}" for index in range(model.num_registers)]
+    )
+
+
+def _read(found: Findings, images: Pictures) -> Iterator[Section]:
+    names, read = _without_position(images), found.attention.read
+    if not names:
+        return
+    text = (
+        f"The patches that tokens without position read, for each head, in one image (left), first seed: each patch's share, "
+        f"over that of uniform attention to {math.prod(images.grid)} patches. By layer, the number of patches that are read "
+        f"(the exponential of the entropy) and their mean distance from the map's own centre. {_over(images)} "
+    )
+    for index, name in enumerate(names):
+        far, entropy = read[..., index, :].mean(axis=(0, 2)).T
+        told = (f"{np.exp(e):.0f} at {d:.0f} pixels" for d, e in zip(far, entropy, strict=True))
+        text += f"{'; ' if index else ''}{name}: {', '.join(told)}"
+    figures = {
+        f"attention_of_{name.replace(' ', '_')}": plots.reading_maps(images.pixels[0], found.read[:, :, index], name)
+        for index, name in enumerate(names[:_READERS])
+    }
+    yield Section("Attention of the class token and registers", f"{text}.", figures)
+
+
+_READERS = 2  # tokens without position that are drawn: a class token and a register
 
 
 def _rollout(found: Findings, images: Pictures) -> Section:

@@ -85,6 +85,31 @@ def around_the_middle(
     return figure
 
 
+def reading_maps(image: UInt8[np.ndarray, "h w c"], shares: Float[np.ndarray, "L H h2 w2"], name: str) -> Figure:
+    """Draws an image, and the attention of a token to its patches: a row for each layer, a column for each head."""
+    layers, heads = evenly(len(shares), _LAYERS), evenly(shares.shape[1], _HEADS)
+    height, width = image.shape[:2]
+    ratio = np.log2(np.maximum(shares * shares[0, 0].size, 2.0**-5))
+    figure = Figure(figsize=(1.5 * len(heads) + 3.1, 1.5 * len(layers) * height / width + 1.0))
+    panels = figure.subplots(len(layers), len(heads) + 1, squeeze=False)
+    for row, layer in enumerate(layers):
+        for panel, head in zip(panels[row, 1:], heads, strict=True):
+            drawn = panel.imshow(ratio[layer, head], cmap="RdBu_r", vmin=-5, vmax=5)
+            if not row:
+                panel.set_title(f"head {head}", fontsize=SMALL + 1)
+        panels[row, 1].set_ylabel(f"layer {layer + 1}")
+        if row:
+            panels[row, 0].set_axis_off()
+    panels[0, 0].imshow(image[..., 0] if image.shape[-1] == 1 else image, cmap="gray", vmin=0, vmax=255)
+    for panel in panels.ravel():
+        _bare(panel)
+        panel.set(xticks=[], yticks=[])
+    figure.suptitle(f"attention of the {name}")
+    bar = figure.colorbar(drawn, ax=panels, shrink=0.8, pad=0.02, ticks=[-5, 0, 5], label="attention, times uniform")
+    bar.ax.set_yticklabels(["1/32", "1", "32"])
+    return figure
+
+
 def filters(found: Components) -> Figure:
     """Draws components, each with its own contrast, mid grey for 0; one channel is grey, three are colours."""
     pictures = [_picture(each) for each in found.filters]

@@ -6,11 +6,13 @@ import pytest
 
 from experiments.analysis.vision.attention import (
     attention_distance,
+    attention_of_prefix,
     distances,
     patch_index,
     rollout,
     rollout_map,
     share_of_prefix,
+    spread,
     uniform_distance,
 )
 from posjax import grid, sites
@@ -116,3 +118,17 @@ def test_the_map_is_that_of_the_token_that_is_read():
     np.testing.assert_allclose(by_class[1].ravel(), flow[1, 0, 1:] / flow[1, 0, 1:].sum())
     by_mean = flow[1, 1:, 1:].mean(axis=0)
     np.testing.assert_allclose(rollout_map(flow, site)[1].ravel(), by_mean / by_mean.sum())
+
+
+def test_what_tokens_without_position_read():
+    """A class token that reads one patch, and a register that reads two, one of them two columns further, in any order."""
+    site = grid(1, 3, prefix=2)
+    weights = np.zeros((1, 1, 5, 5))
+    weights[0, 0, 0, [0, 3]] = 0.8, 0.2
+    weights[0, 0, 1, [2, 4]] = 0.5
+    shares = attention_of_prefix(weights, site)
+    assert shares.tolist() == [[[[[0, 1, 0]], [[0.5, 0, 0.5]]]]]
+    np.testing.assert_allclose(spread(shares, patch_size=4)[0, 0], [[0, 0], [4, np.log(2)]], atol=1e-12)
+    order = [4, 1, 3, 0, 2]
+    turned = type(site)(site.position[order], site.segment[order], site.prefix[order])
+    assert attention_of_prefix(weights[:, :, order][..., order], turned).tolist() == shares.tolist()

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import re
 import sys
 
 import numpy as np
@@ -120,6 +121,42 @@ def test_lengths_and_what_they_leave(decoders, tmp_path, capsys):
     with pytest.raises(ValueError, match="there is no checkpoint in"):
         ablate.main(decoders, tmp_path / "none", checkpoint=tmp_path)
     assert str(workdir / "README.md") in capsys.readouterr().out
+
+
+@pytest.mark.slow  # two models are compiled at two lengths
+def test_readings_that_must_equal_are_not_measured(decoders, tmp_path, monkeypatch, capsys):
+    """Decided by what the encodings compute at the lengths that are read, said before anything is measured."""
+    decoders.seeds, decoders.finetune = (0,), ConfigDict()
+    decoders.steps = 3
+    del decoders.measures.retrieval
+    decoders.measures.lengths.update(lengths=(64, 128), bytes=128)
+    readings = {"YaRN": scaled_rope("yarn"), "far": "rope + window(128)", "near": "rope + window(127)"}
+    decoders.variants = ConfigDict({"rope": readings | {"near, turned round": "window(127) + rope"}}, sort_keys=False)
+    calls, measure = [], engine.MEASURES["lengths"]
+    counted = measure._replace(
+        function=lambda *given: calls.append(capsys.readouterr().out) or measure.function(*given)
+    )
+    monkeypatch.setattr(engine, "MEASURES", {**engine.MEASURES, "lengths": counted})
+    ablate.main(decoders, tmp_path / "run")
+    told = (
+        "extrapolate: {} must equal {}: at lengths of 64 to 128, trained at 128, their encodings compute the same at every "
+        "position; they are not measured"
+    )
+    assert told.format("YaRN, far", "rope") in calls[0]
+    assert told.format("near, turned round", "near") in calls[0]
+    assert re.search(r"rope took \d+ s to read; 1 more row: about \d+ s", calls[1])
+    records = {record.row: record for record in records_of(tmp_path / "run")}
+    assert {row: record.equal_to for row, record in records.items()} == {
+        **{"rope": "", "YaRN": "rope", "far": "rope", "near": "", "near, turned round": "near"}
+    }
+    assert len(calls) == 2
+    loss = {row: record.metrics["loss in sliding windows"] for row, record in records.items()}
+    assert loss["YaRN"] == loss["far"] == loss["rope"] != loss["near"] == loss["near, turned round"]
+    assert loss["rope"][64] == loss["near"][64]
+    assert "seconds per window" not in records["far"].metrics
+    assert records["far"].evaluation_time is None
+    page = (tmp_path / "run" / "README.md").read_text()
+    assert "Not measured but equal to rope at all lengths of extrapolate, by their encodings: YaRN, far." in page
 
 
 @pytest.mark.slow
