@@ -478,7 +478,7 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
     """Sets the fields of a config, and locks it.
 
     Args:
-      overrides: --config.a.b=1, --config.a["1%"].b=1, --config.shape[0]=1 and so on.
+      overrides: --config.a.b=1, --config.a["1%"].b=1, --config.shape[0]=1 and so on; of a field given twice the last counts.
 
     Raises:
       UsageError: the field is unknown, or the value has another type.
@@ -488,7 +488,8 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
     from ml_collections.config_flags import config_path
 
     fields, named, escaped = dict(_fields(config)), {}, []
-    for word in overrides:
+    last = {_OVERRIDE.match(word)[1]: word for word in overrides}  # of a tuple given twice absl would join both
+    for word in last.values():
         path, value = _OVERRIDE.match(word), word[_OVERRIDE.match(word).end() :]
         field = re.sub(_LABEL, lambda label: f'["{label[0][2:-2]}"]', path[1])
         named[word] = field = re.sub(r"\[\d+\]", "", field)

@@ -104,6 +104,8 @@ def test_a_name_that_is_no_identifier_is_quoted():
     for name, value in (('studies["1%"].steps', 4), ("studies['1%'].steps", 5)):
         cli.set_fields(config, [f"--config.{name}={value}"])
         assert config.studies["1%"].steps == value
+    cli.set_fields(config, ["--config.studies.plain.shape=3,4", "--config.studies.plain.shape=5"])
+    assert config.studies.plain.shape == (5,)  # of a field given twice the last counts
     with pytest.raises(cli.UsageError, match=r'no such field; did you mean studies\["1%"\].steps\?'):
         cli.set_fields(config, ["--config.studies.1%.steps=4"])
 

@@ -86,6 +86,8 @@ def _listed(path: pathlib.Path, share: str | None) -> list[tuple[str, str]]:
     if share is None:
         return listed
     held = _held_out(listed)
+    if not held and share != "train":
+        raise ValueError(f"{path} has one picture of each class, which is trained on: {share!r} needs a second one")
     return [each for each in listed if (each in held) != (share == "train")]
 
 

@@ -142,6 +142,14 @@ def test_what_is_not_there_is_named(folder, tmp_path):
     (tmp_path / "empty/train/cat").mkdir(parents=True)
     with pytest.raises(ValueError, match="holds no pictures <class>/<picture> that end in"):
         load(tmp_path / "empty")
+    for label in ("cat", "dog"):
+        (tmp_path / "few" / label).mkdir(parents=True)
+        shutil.copy(folder / "test/emu/9.png", tmp_path / "few" / label)
+    assert len(load(tmp_path / "few", "train").label) == 2
+    with pytest.raises(
+        ValueError, match="few has one picture of each class, which is trained on: 'test' needs a second one"
+    ):
+        load(tmp_path / "few", "test")
     (folder / "test/gnu").mkdir()
     shutil.copy(folder / "test/emu/9.png", folder / "test/gnu/1.png")
     with pytest.raises(ValueError, match=r"1\.png: class 'gnu' of 'test' is not among the 3 classes of 'train'"):
