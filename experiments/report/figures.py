@@ -129,16 +129,16 @@ def _points(study: StudyRecords, column: Column, look: Mapping[str, Style]) -> D
             if study.is_none(row):
                 axes.axvline(interval.mean, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
-    told = f"{words(column.metric).capitalize()}{_place(column, study)}. {_SEEDS}"
+    caption = f"{words(column.metric).capitalize()}{_place(column, study)}. {_SEEDS}"
     low, high = axes.get_xlim()
     if (guess := unit.scale * study.guess.get(column.metric, math.inf)) - high < high - low > low - guess:
         axes.axvline(guess, **_GUESS)
-        told += _GUESSED
+        caption += _GUESSED
     if unit.best is max and unit.scale == 100:  # shares in per cent
         low, high = axes.get_xlim()
         axes.set_xlim(max(low, -1.0), min(high, 100.5))
     axes.set_xlabel(f"{title_of(column.metric, study.unit)}{_place(column, study)}", fontsize=TYPE)
-    return Drawn(_file(column.metric), axes.figure, told)
+    return Drawn(_file(column.metric), axes.figure, caption)
 
 
 _GUESS = dict(color="black", linewidth=0.8, zorder=0)
@@ -180,14 +180,14 @@ def lines_figure(study: StudyRecords, metric: str, look: Mapping[str, Style]) ->
     made = means(study, metric, {at: at for at in ats}, may_be_log=unit.scale != 100)
     made = {row: each.scaled(unit.scale) for row, each in made.items()}
     by = "" if " by " in metric else f" by {axis.title.partition(' (')[0]}"
-    told = f"{words(metric).capitalize()}{by}. {bands_text(made)}"
-    told += f" Dashed: where rows were trained, {axis.trained:g}." if axis.trained else ""
+    caption = f"{words(metric).capitalize()}{by}. {bands_text(made)}"
+    caption += f" Dashed: where rows were trained, {axis.trained:g}." if axis.trained else ""
     low, high = limits(made)
     guess = unit.scale * study.guess.get(metric, math.inf)
-    told += _GUESSED if low < guess < high else ""
+    caption += _GUESSED if low < guess < high else ""
     at_guess = functools.partial(Axes.axhline, y=guess, **_GUESS)
     figure = draw(study, made, look, axis, title_of(metric, study.unit), unit.best or min, at_guess)
-    return Drawn(f"{_file(metric)}_lines", figure, told)
+    return Drawn(f"{_file(metric)}_lines", figure, caption)
 
 
 def axis_of(study: StudyRecords, metric: str) -> XAxis:
@@ -476,8 +476,8 @@ def _by_position(study: StudyRecords, metric: str, window: int, look: Mapping[st
     axis = XAxis(f"{many(study.unit)} before, in a window of {window:,}", trained, {}, log=True)
     made = means(study, metric, places, may_be_log=True)
     figure = draw(study, made, look, axis, title_of("loss", study.unit), min)
-    told = f"Loss of each {study.unit} by how many stand before it in its window of {window:,}. {bands_text(made)}"
-    return Drawn(f"loss_by_position_{window}", figure, told, aside=True)
+    caption = f"Loss of each {study.unit} by how many stand before it in its window of {window:,}. {bands_text(made)}"
+    return Drawn(f"loss_by_position_{window}", figure, caption, aside=True)
 
 
 def _depth_maps(study: StudyRecords, metric: str) -> Drawn:
@@ -506,10 +506,10 @@ def _depth_maps(study: StudyRecords, metric: str) -> Drawn:
     figure.supxlabel(f"length ({many(study.unit)})", fontsize=TYPE)
     figure.supylabel("depth (0 start, 1 end)", fontsize=TYPE)
     what = words(metric.removesuffix(" by depth"))
-    told = (
+    caption = (
         f"{what.capitalize()} (%) by length and by depth in the text, mean over seeds. Rows without a map find nothing."
     )
-    return Drawn(_file(metric), figure, told)
+    return Drawn(_file(metric), figure, caption)
 
 
 _STEADY = 1.5  # a cost that rises by less is flat
@@ -531,8 +531,10 @@ def _costs(study: StudyRecords, look: Mapping[str, Style]) -> list[Drawn]:
         top = float(np.median([each.mean[-1] for each in lines.values() if each.x[-1] == places[-1]]))
         dotted = functools.partial(_proportional, places, top)
         figure = draw(study, lines, look, axis_of(study, metric)._replace(trained=None), metric, min, dotted)
-        told = f"{metric.capitalize()} by length, the least over seeds. Dotted: a cost that grows as the length does."
-        drawn.append(Drawn(_file(metric), figure, told, aside=True))
+        caption = (
+            f"{metric.capitalize()} by length, the least over seeds. Dotted: a cost that grows as the length does."
+        )
+        drawn.append(Drawn(_file(metric), figure, caption, aside=True))
     return drawn
 
 

@@ -170,9 +170,9 @@ def _answers(results: Results) -> str:
     measured, moved = packed_specs(results.cards)
     if measured:
         alike = f"{len(measured) - len(moved)} of {len(measured)}"
-        told = f"{alike} specs of the [scorecard](scorecard/README.md) read them as documents alone"
-        told += f"; not {', '.join(f'`{spec}`' for spec in moved[:4])}" if moved else ""
-        lines.append(f"- **Packed documents**: {told}.")
+        sentence = f"{alike} specs of the [scorecard](scorecard/README.md) read them as documents alone"
+        sentence += f"; not {', '.join(f'`{spec}`' for spec in moved[:4])}" if moved else ""
+        lines.append(f"- **Packed documents**: {sentence}.")
     return "\n".join(lines)
 
 
@@ -181,15 +181,14 @@ def _answer(found: Answer) -> str:
     question = found.question
     reference = "no encoding" if question.reference == "none" else f"`{question.reference}`"
     if found.lead is None:
-        told = f"nothing is better than {reference}"
+        sentence = f"nothing is better than {reference}"
     else:
         clear = "" if found.lead.separated else ", which is not settled"
-        told = f"`{found.leader}` ({lead_text(found)} than {reference}{clear})"
-    told += f"; not clearly behind: {_codes(found.tied)}" if found.tied else "; every other row is behind"
-    told += f"; worse than {reference}: {_codes(found.behind)}" if found.behind else ""
-    return (
-        f"- **{question.asks}**: {told}. [{page.capital(question.what)}]({question.folder}/README.md). {question.doubt}"
-    )
+        sentence = f"`{found.leader}` ({lead_text(found)} than {reference}{clear})"
+    sentence += f"; not clearly behind: {_codes(found.tied)}" if found.tied else "; every other row is behind"
+    sentence += f"; worse than {reference}: {_codes(found.behind)}" if found.behind else ""
+    link = f"[{page.capital(question.what)}]({question.folder}/README.md)"
+    return f"- **{question.asks}**: {sentence}. {link}. {question.doubt}"
 
 
 def lead_text(found: Answer) -> str:
@@ -303,9 +302,9 @@ def _inventory(results: Results) -> str:
         f"- [{path.partition('/')[0]}]({path}): {about}. `python -m experiments.{command}`"
         for path, about, command in _OTHERS
     )
-    told = (
+    sentence = (
         "Core-hours are wall time times the cores that were there, two in most studies, on machines that may have been "
         "shared: upper bounds. "
         "Versions, device, data digest and hash of the config stand in every record. Beside the studies:"
     )
-    return "\n\n".join([grid(("study", "rows", "core-hours", "command"), rows), told, others])
+    return "\n\n".join([grid(("study", "rows", "core-hours", "command"), rows), sentence, others])

@@ -257,8 +257,8 @@ def _claim(judged: Judged, folders: Folders) -> str:
     if judged.verdict == FAILS:
         lines |= {"Tried": claim.tried, "Open": claim.remains}
     lines["Beside it"] = "; ".join(looked)
-    told = "".join(f"\n  - *{name}*: {escape_markdown(text)}" for name, text in lines.items() if text)
-    return f'- <a id="{claim.id}"></a>**{capital(judged.verdict)}.** {escape_markdown(claim.says)}{told}'
+    notes = "".join(f"\n  - *{name}*: {escape_markdown(text)}" for name, text in lines.items() if text)
+    return f'- <a id="{claim.id}"></a>**{capital(judged.verdict)}.** {escape_markdown(claim.says)}{notes}'
 
 
 def ours_text(expected: Expectation, found: Estimate, unit: Unit) -> str:

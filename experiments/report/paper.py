@@ -111,12 +111,12 @@ def compared_markdown(found: Sequence[Compared], paper: ConfigDict) -> str:
         for each in found
     ]
     tests = sum(not each.tie for each in found)
-    told = (
+    paragraph = (
         f"Differences of {paper.metric} in {unit.of_differences}: those of {paper.source}, and ours with 95 % intervals, "
         f"judged after Holm's correction over {tests} tests. Differences of the paper's of up to "
         f"{paper.tie * unit.scale:g} count as ties; what ours say of ties is exploratory."
     )
-    return f"{grid(('difference', 'paper', 'ours', 'verdict'), rows)}\n\n{escape_markdown(told)}"
+    return f"{grid(('difference', 'paper', 'ours', 'verdict'), rows)}\n\n{escape_markdown(paragraph)}"
 
 
 def forest(found: Sequence[Compared], paper: ConfigDict) -> Drawn:
@@ -137,12 +137,12 @@ def forest(found: Sequence[Compared], paper: ConfigDict) -> Drawn:
         axes.plot(each.paper, y, "D", color=INK, markerfacecolor="none", markersize=5)
     axes.set_xlabel(f"difference of {paper.metric} ({unit.of_differences})", fontsize=figures.TYPE)
     planned = [each.judgement for each in found if not each.tie]
-    told = (
+    caption = (
         f"Hollow diamonds are differences in {paper.source}, dots ours with 95 % intervals. Of the paper's {len(planned)} "
         f"differences {planned.count(AGREES)} agree with ours, {planned.count(DISAGREES)} do not and "
         f"{planned.count(UNSETTLED)} are not settled here."
     )
-    return Drawn("beside_the_paper", axes.figure, told)
+    return Drawn("beside_the_paper", axes.figure, caption)
 
 
 def along(records: Records, axis: ConfigDict) -> Drawn | None:
@@ -162,11 +162,11 @@ def along(records: Records, axis: ConfigDict) -> Drawn | None:
     shown = XAxis(axis.title, None, names, log=places[ordered[-1]] >= 8 * places[ordered[0]])
     title = title_of(column.metric, records[0].unit)
     figure = figures.line_panels(lines, figures.styles(records), {"": list(lines)}, shown, title)
-    told = f"{column.metric.capitalize()} along the {axis.title}. {figures.bands_text(lines)}"
+    caption = f"{column.metric.capitalize()} along the {axis.title}. {figures.bands_text(lines)}"
     each = [records.studies[study] for study in ordered]
     several = [study for study in each if all(len(study.values(row, *column)) > 1 for row in study.rows)]
     gains = _gains(several[0], several[-1], column) if len(several) > 1 else []
-    return Drawn("along", figure, " ".join([told, *gains]))
+    return Drawn("along", figure, " ".join([caption, *gains]))
 
 
 def _over_studies(cells: Mapping[float, Mapping[int, float | None]]) -> RowCurve:
@@ -191,12 +191,14 @@ def _gains(first: StudyRecords, last: StudyRecords, column: Column) -> list[str]
     least = min(ends, key=lambda row: contrast(ends[row]).value)
     other = [each._replace(weight=-each.weight) for each in ends[least]]
     judged = judge_family({row: contrast([*terms, *other]) for row, terms in ends.items() if row != least})
-    told = []
+    changes = []
     for row, verdict in judged.items():
         interval = verdict.estimate.interval()
-        told.append(f"{row} {better_or_worse(interval.mean, interval.half_width, unit.digits, verdict.separated)[0]}")
+        changes.append(
+            f"{row} {better_or_worse(interval.mean, interval.half_width, unit.digits, verdict.separated)[0]}"
+        )
     gained = f"From {first.name.replace('_', ' ')} to {last.name.replace('_', ' ')} {least} gains least"
-    return [f"{gained}; beside it {', '.join(told)} ({unit.of_differences}, after Holm's correction)."]
+    return [f"{gained}; beside it {', '.join(changes)} ({unit.of_differences}, after Holm's correction)."]
 
 
 def beside_curves(study: StudyRecords, curves: ConfigDict, styles: Mapping[str, figures.Style]) -> Drawn | None:
@@ -223,8 +225,8 @@ def beside_curves(study: StudyRecords, curves: ConfigDict, styles: Mapping[str, 
             panels.setdefault(model, []).append(label)
     axis = XAxis("resolution over that of training", 1.0, {0.5: "0.5×", 1.0: "1×", 2.0: "2×"}, log=True)
     figure = figures.line_panels(lines, look, panels, axis, "accuracy (% of that at 1×)")
-    told = f"Accuracy as a share of that at the trained resolution, here and in {curves.source}."
-    return Drawn("beside_the_paper", figure, told)
+    caption = f"Accuracy as a share of that at the trained resolution, here and in {curves.source}."
+    return Drawn("beside_the_paper", figure, caption)
 
 
 def _relative(study: StudyRecords, row: str) -> RowCurve:

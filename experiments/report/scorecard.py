@@ -66,8 +66,8 @@ def scorecard_page(cards: Cards, notes: Sequence[str] = ()) -> str:
     parts = ["# Scorecard of positional encodings", "![Verdicts by encoding and property](scorecard.png)"]
     parts += [escape_markdown(CAPTION), *map(escape_markdown, notes)]
     for group, names in GROUPS.items():
-        told = [(MEASURES[name].title, MEASURES[name].about, _good(MEASURES[name])) for name in names]
-        legend = grid(("column", "what", "good"), [tuple(map(escape_markdown, line)) for line in told], left=3)
+        columns = [(MEASURES[name].title, MEASURES[name].about, _good(MEASURES[name])) for name in names]
+        legend = grid(("column", "what", "good"), [tuple(map(escape_markdown, line)) for line in columns], left=3)
         parts += [f"## {escape_markdown(group)}", legend, group_table(cards, names)]
     refused = [f"- `{label}`: {escape_markdown(card['error'])}" for label, card in cards.items() if "error" in card]
     if refused:

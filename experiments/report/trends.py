@@ -105,11 +105,11 @@ def trends_figure(found: Mapping[tuple[int, str], Trend], records: Records, axis
     names = {size: study for study, size in axis["values"].items() if size in sizes}
     shown = XAxis(axis.title, None, names, log=True)
     figure = figures.line_panels(lines, look, panels, shown, f"lead over {axis.against} (nats)", dress=dress)
-    told = (
+    caption = (
         f"Lead over {axis.against} by {axis.title}. The lead is the loss of {axis.against} less the row's, a mean over seeds "
         f"with its 95 % interval; above 0 a row is better. Dashed: the fitted lines.{figures.cut_text(lines)}"
     )
-    return Drawn("trends", figure, told)
+    return Drawn("trends", figure, caption)
 
 
 def _fitted(trend: Trend) -> tuple[np.ndarray, np.ndarray]:
@@ -124,11 +124,11 @@ def trends_markdown(found: Mapping[tuple[int, str], Trend], records: Records, ax
     """Returns the table of leads and slopes, and the table of parameters."""
     head, lines = trends_table(found, axis)
     lines = [[escape_markdown(row), *cells] for row, *cells in lines]
-    told = (
+    paragraph = (
         f"The lead is in nats per {records[0].unit}, over {axis.against}; slopes, over those sizes of a row that have two "
         "seeds or more, with 95 % intervals, words after Holm's correction."
     )
-    return "\n\n".join([told, grid(head, lines), *_worth_markdown(records, axis)])
+    return "\n\n".join([paragraph, grid(head, lines), *_worth_markdown(records, axis)])
 
 
 def trends_table(found: Mapping[tuple[int, str], Trend], axis: ConfigDict) -> tuple[list[str], list[list[str]]]:
@@ -153,10 +153,10 @@ def _verdict(trend: Trend, names: Mapping[float, str]) -> str:
         return ("better" if lead.estimate.value > 0 else "worse") if lead.separated else "not settled"
 
     tested = [size for size, lead in trend.leads.items() if not math.isnan(lead.p)]
-    groups = [(told, [names[size] for size in sizes]) for told, sizes in itertools.groupby(tested, word)]
+    groups = [(verdict, [names[size] for size in sizes]) for verdict, sizes in itertools.groupby(tested, word)]
     if len(groups) == 1:
         return f"{groups[0][0]} at every size"
-    return ", ".join(f"{told} at {' and '.join(sizes)}" for told, sizes in groups) or "not tested"
+    return ", ".join(f"{verdict} at {' and '.join(sizes)}" for verdict, sizes in groups) or "not tested"
 
 
 def _word(trend: Trend) -> str:
@@ -178,12 +178,12 @@ def _worth_markdown(records: Records, axis: ConfigDict) -> list[str]:
         [escape_markdown(row), *(found.get((row, size), "-") for size in sizes)]
         for row in dict.fromkeys(row for row, _ in found)
     ]
-    told = (
+    paragraph = (
         f"The factor of parameters with which a row has the least loss of a size at {axis.at[0]:,} {records[0].unit}s, by "
         "the line between its own sizes. Brackets hold 95 % of the draws of a bootstrap over seeds; beyond the largest size "
         "only a bound is known."
     )
-    return [told, grid(["row", *(names[size] for size in sizes)], cells)]
+    return [paragraph, grid(["row", *(names[size] for size in sizes)], cells)]
 
 
 def worth(records: Records, axis: ConfigDict, seed: int = 0) -> dict[tuple[str, float], str]:

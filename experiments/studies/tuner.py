@@ -106,7 +106,7 @@ class Tuner:
         new = [
             Record(
                 **about,
-                row=f"{row.base}, {told(point)}",
+                row=f"{row.base}, {spelled(point)}",
                 base=row.base,
                 seed=seed,
                 run=row_hash(at_point(held, point)),
@@ -162,7 +162,7 @@ class Tuner:
         ]
 
 
-def told(point: Point) -> str:
+def spelled(point: Point) -> str:
     """A point as text, "learning_rate=0.001"."""
     return ", ".join(f"{name.rpartition('.')[2]}={point_text({name: value})}" for name, value in point.items())
 
