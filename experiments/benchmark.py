@@ -82,7 +82,10 @@ def main(argv: list[str] | None = None) -> int:
             config, args = cli.read(parser(), argv)
         else:
             args = parser().parse_args(argv)
-        _refuse_options_of_others(args)
+        if unused := [
+            f"--{name}" for name, suites in _ONLY.items() if getattr(args, name) and args.suite not in suites
+        ]:
+            raise cli.UsageError(f"{', '.join(unused)}: the suite {args.suite} has no such option, leave it out")
     except (cli.UsageError, SyntaxError, *cli.USER_ERRORS) as error:
         return cli.tell(error)
 
@@ -134,12 +137,6 @@ def parser() -> argparse.ArgumentParser:
     about = f"names, with commas between; for {PLAN} (default: {','.join(names)})"
     add("--accelerators", type=lambda text: text.split(","), help=about)
     return made
-
-
-def _refuse_options_of_others(args: argparse.Namespace) -> None:
-    """Refuses options of other suites than the chosen one."""
-    if unused := [f"--{name}" for name, suites in _ONLY.items() if getattr(args, name) and args.suite not in suites]:
-        raise cli.UsageError(f"{', '.join(unused)}: the suite {args.suite} has no such option, leave it out")
 
 
 class Job(NamedTuple):
@@ -207,7 +204,9 @@ def _accelerator_job(args: argparse.Namespace, cores: int) -> Job:
       ValueError: jax does not start here.
     """
     end = time.monotonic() + (args.seconds or 540.0)
-    with contextlib.closing(runner.Worker(cases.Contender("", "jax", {}), sys.executable, None, cores)) as worker:
+    with contextlib.closing(
+        runner.Worker(cases.Contender("", "jax", {}), {"jax": sys.executable}, None, cores)
+    ) as worker:
         about = worker.about
     if reason := about.get("skip"):
         raise ValueError(f"jax does not start here: {reason}; this command needs jax, jaxtyping, flax, optax and numpy")
@@ -242,12 +241,9 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
             print(f"{len(turns)} checks on {job.versions['device']}, {len(done)} are there already", flush=True)
         left = total = sum(len(part) for _, part in turns)
         shared = {"suite": job.name, "threads": threads, "about": about} | ({"given": job.given} if job.given else {})
-        begin = functools.partial(
-            runner.start_worker,
-            interpreters={"torch": args.peers_python or sys.executable},
-            cpus=[max(os.sched_getaffinity(0))] if threads == 1 else None,
-            threads=threads,
-        )
+        cpus = [max(os.sched_getaffinity(0))] if threads == 1 else None
+        pythons = {"jax": sys.executable, "torch": args.peers_python or sys.executable}
+        begin = functools.partial(runner.Worker, pythons=pythons, cpus=cpus, threads=threads)
         for records in runner.run_suite(suite, turns, begin, job.settings, end=job.end):
             records = [{**record, **shared} for record in records]
             append_jsonl(path, records)

@@ -81,7 +81,7 @@ def worker(tmp_path, monkeypatch):
     (tmp_path / "fake_side.py").write_text(FAKE_SIDE)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(Contender, "module", "fake_side")
-    worker = Worker(Contender("fake", "", {}), sys.executable, None, 1)
+    worker = Worker(Contender("fake", "", {}), {"": sys.executable}, None, 1)
     yield worker
     worker.close()
 
@@ -279,9 +279,7 @@ def test_goals_name_contenders_that_are_measured(name):
 
 
 def test_the_command_writes_and_replaces(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        runner, "start_worker", lambda contender, **_: Fake("", [], lambda case: {**TIMED, "seconds": 0.01})
-    )
+    monkeypatch.setattr(runner, "Worker", lambda *_, **__: Fake("", [], lambda case: {**TIMED, "seconds": 0.01}))
     line = ["window", "--quick", "--threads=1", "--only= f:", f"--out={tmp_path}"]
     assert benchmark.main(line) == 0
     assert benchmark.main(line) == 0

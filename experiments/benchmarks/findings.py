@@ -86,10 +86,12 @@ def verdicts(records: Sequence[Record], goals: Iterable[Goal], controls: Mapping
         values = _growths(goal, records) if goal.grows else _values(goal, records, controls)
         for record, value, control in values:
             floor, aim = goal.wanted[record["cell"]["mode"]]
-            wanted, judged = wanted_text(floor, aim, goal.at_most), verdict(value, floor, aim, goal.at_most)
+            wanted = f"at most {floor:g}" if goal.at_most else f"at least {floor:g}"
+            wanted += f" (aim {aim:g})" if aim is not None and not goal.at_most else ""
             unit, text = "", f"{value:.2f}"
             if not goal.under:
                 unit, text = "" if goal.grows else " MiB", f"{value:.3g}"
+            judged = verdict(value, floor, aim, goal.at_most)
             shown = f"{control:.2f}" if control else ""
             findings.append(Finding(goal.title, cell_text(record), text + unit, wanted + unit, judged, shown))
     return findings
@@ -134,13 +136,6 @@ def verdict(value: float, floor: float, aim: float | None, at_most: bool) -> str
     if not reached:
         return f"**missed by {abs(value / floor - 1):.0%}**"
     return "aim met" if aim is not None and not at_most and round(value, 2) >= aim else "met"
-
-
-def wanted_text(floor: float, aim: float | None, at_most: bool) -> str:
-    """The bound in words, as "at least 1.6 (aim 2)"."""
-    if at_most:
-        return f"at most {floor:g}"
-    return f"at least {floor:g}" + (f" (aim {aim:g})" if aim is not None else "")
 
 
 def cell_text(record: Record) -> str:

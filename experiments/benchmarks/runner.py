@@ -7,7 +7,6 @@ import os
 import pathlib
 import selectors
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,14 +44,14 @@ class Settings(NamedTuple):
 class Worker:
     """The process of a contender; one that has died or does not answer in time replies {"skip": why, "ended": True}."""
 
-    def __init__(self, contender: Contender, python: str, cpus: Sequence[int] | None, threads: int):
+    def __init__(self, contender: Contender, pythons: Mapping[str, str], cpus: Sequence[int] | None, threads: int):
         count = str(threads)
         extra = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "NPROC": count, **contender.environment}
         extra["JAX_TRACEBACK_FILTERING"] = "off"  # so that the last line of stderr is the error
         extra["PYTHONPATH"] = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 (closed by close())
         self._process = subprocess.Popen(
-            [python, "-m", "experiments.benchmarks.worker"],
+            [pythons[contender.side], "-m", "experiments.benchmarks.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -257,10 +256,3 @@ def _unwell(reply: Mapping[str, Any]) -> bool:
     """Whether a device raised an error after which it may not compute again."""
     errors = [reply.get("skip"), *(result.get("error") for result in reply.get("found", {}).values())]
     return any(text.startswith(_UNWELL) for text in errors if text)
-
-
-def start_worker(
-    contender: Contender, interpreters: Mapping[str, str], cpus: Sequence[int] | None, threads: int
-) -> Worker:
-    """Starts the process of a contender; `interpreters` has the Python of each side other than this one."""
-    return Worker(contender, interpreters.get(contender.side, sys.executable), cpus, threads)
