@@ -1,14 +1,19 @@
-"""The benchmark's harness, with contenders that take the time they are told: nothing is timed here."""
+"""The cost command: its runner with contenders of given times, its verdicts and its tables; nothing is timed here."""
 
+import argparse
+import json
+import subprocess
 import sys
 
 import pytest
 
 from experiments import benchmark
-from experiments.benchmarks import findings, pool, running, suites, suites_of_costs, table
-from experiments.benchmarks.findings import Bound, Goal
-from experiments.benchmarks.pool import Contender, Ended, Settings, Worker
-from experiments.benchmarks.suites import Suite
+from experiments.benchmarks import accelerator, findings, inputs, plan, runner, table
+from experiments.benchmarks.cases import Contender, Suite
+from experiments.benchmarks.findings import Goal
+from experiments.benchmarks.plots import Panel, against_length
+from experiments.benchmarks.runner import Settings, Worker
+from experiments.benchmarks.units import bytes_of
 
 FAKE_SIDE = """
 import sys
@@ -29,37 +34,56 @@ def prepare(case):
 """
 
 
-class Fake:
-    """A worker whose calls take `seconds(case)`; it writes down who ran when."""
+# Python that hides the packages that a machine with an accelerator may lack.
+ABSENT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        absent = "ml_collections", "grain", "tensorflow_datasets", "orbax", "matplotlib", "scipy", "tqdm", "torch"
+        if name.partition(".")[0] in absent:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+ENDED = {"skip": "no answer", "ended": True}
+TIMED = {"seconds": 0.2, "temp_bytes": 8}
+UNWELL = {"temp_bytes": None, "found": {"pallas": {"error": "XlaRuntimeError: INTERNAL: illegal address"}}}
+VERSIONS = {"jax": "1", "platform": "gpu", "device": "a fast one"}
 
-    def __init__(self, name, log, seconds, peak=1, about=None):
-        self.name, self.log, self.seconds, self.peak, self.case = name, log, seconds, peak, None
-        self.about = about or {"allocator": "mallopt", "versions": {"fake": "1"}}
+
+class Fake:
+    """A worker that replies `prepare(case)` after `case["takes"]` seconds of the clock [seconds]; `log` says who ran when."""
+
+    def __init__(self, name, log, prepare=lambda case: TIMED, clock=None, about=None):
+        self.name, self.log, self.prepare, self.clock = name, log, prepare, clock or [0.0]
+        self.about = about or {"allocator": "mallopt", "versions": VERSIONS}
 
     def close(self):
         self.log.append(f"{self.name} closed")
 
     def ask(self, limit, do, case=None, repeats=1):
-        if do == "prepare":
-            self.case = case
-            if case.get("kind") == "dies":
-                raise Ended("killed")
-            return {"seconds": self.seconds(case), "temp_bytes": 8, "peak_bytes": self.peak * case["length"]}
-        self.log.append(self.name)
-        return {"cpu": self.seconds(self.case), "wall": 2 * self.seconds(self.case)}
+        if do == "run":
+            self.log.append(f"{self.name} ran")
+            return {"cpu": self.reply["seconds"], "wall": 2 * self.reply["seconds"]}
+        self.log.append(case.get("name", self.name))
+        takes = case.get("takes", 1.0)
+        self.clock[0] += min(takes, limit)
+        self.reply = dict(self.prepare(case)) if takes <= limit else ENDED
+        return self.reply
 
 
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch):
-    monkeypatch.setattr(pool, "PAUSE_SECONDS", 0)
+    monkeypatch.setattr(runner, "PAUSE_SECONDS", 0)
 
 
 @pytest.fixture
 def worker(tmp_path, monkeypatch):
     (tmp_path / "fake_side.py").write_text(FAKE_SIDE)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with Worker("fake_side", sys.executable, None, 1) as worker:
-        yield worker
+    monkeypatch.setattr(Contender, "module", "fake_side")
+    worker = Worker(Contender("fake", "", {}), {"": sys.executable}, None, 1)
+    yield worker
+    worker.close()
 
 
 def record(contender, cpu, *, threads=1, skip=None, temp=None, **cell):
@@ -75,91 +99,115 @@ def test_a_worker_prepares_times_and_measures_memory(worker):
     assert worker.about["versions"] == {"fake": "1"}
     reply = worker.ask(20, do="prepare", case={"kind": "works"})
     assert (reply["temp_bytes"], 30 * 2**20 < reply["peak_bytes"] < 64 * 2**20) == (7, True)
-    times = worker.ask(20, do="run", repeats=3)
-    assert 0 < times["cpu"] < 5
-    assert 0 < times["wall"] < 5
+    assert all(0 < time < 5 for time in worker.ask(20, do="run", repeats=3).values())
     assert worker.ask(20, do="prepare", case={"kind": "memory"}) == {"temp_bytes": 123}
     assert worker.ask(20, do="prepare", case={"kind": "absent"}) == {"skip": "there is none"}
-    with pytest.raises(Ended, match="out of memory"):
-        worker.ask(20, do="prepare", case={"kind": "dies"})
-
-
-def test_a_module_that_is_not_installed_is_a_reason():
-    with Worker("no_such_package", sys.executable, None, 1) as worker:
-        assert "no_such_package is not installed" in worker.about["skip"]
+    assert worker.ask(20, do="prepare", case={"kind": "dies"}) == {"skip": "out of memory", "ended": True}
+    assert worker.ask(20, do="run", repeats=1)["ended"]
 
 
 def test_contenders_take_turns():
     log = []
-    workers = {name: Fake(name, log, lambda case: 1.0) for name in "abc"}
-    found = pool.time_in_turn(workers, {name: {"length": 4} for name in "abc"}, Settings(rounds=3, cell_seconds=100))
-    assert "".join(log) == "abcabcabc"
-    assert found["a"]["cpu"] == [1.0, 1.0, 1.0]
-    assert found["a"]["wall"] == [2.0, 2.0, 2.0]
+    workers = {name: Fake(name, log) for name in "abc"}
+    replies = runner.time_in_turn(workers, {name: {} for name in "abc"}, Settings(rounds=3, cell_seconds=100))
+    assert log == [*"abc", *(f"{name} ran" for name in "abcabcabc")]
+    assert replies["a"]["cpu"] == [0.2, 0.2, 0.2]
+    assert replies["a"]["wall"] == [0.4, 0.4, 0.4]
 
 
 def test_short_calls_are_repeated_and_long_ones_make_few_rounds():
     settings = Settings(rounds=9, cell_seconds=15)
-    assert pool.schedule({"a": 0.01, "b": 0.2}, False, settings) == ({"a": 10, "b": 1}, 9)
-    assert pool.schedule({"a": 4.0}, False, settings)[1] == 3
-    assert pool.schedule({"a": 20.0}, False, settings)[1] == 2
-    assert pool.schedule({"a": 100.0}, True, settings)[1] == 0  # the first call was counted
-    assert pool.schedule({}, True, settings) == ({}, 0)
+    assert runner.schedule({"a": 0.01, "b": 0.2}, False, settings) == ({"a": 10, "b": 1}, 9)
+    assert runner.schedule({"a": 4.0}, False, settings)[1] == 3
+    assert runner.schedule({"a": 20.0}, False, settings)[1] == 2
+    assert runner.schedule({"a": 100.0}, True, settings)[1] == 0  # the first call was counted
+    assert runner.schedule({}, True, settings) == ({}, 0)
 
 
-def fake_suite(*contenders, lengths=(1024, 2048, 4096), goals=()):
-    cells = [{"mode": "f", "length": n} for n in lengths]
-    return Suite(contenders, cells, goals, {})
+def run_suite(suite, begin, settings, **limits):
+    turns = runner.run_suite(suite, suite.turns(), begin, settings, **limits)
+    return [record for records in turns for record in records]
 
 
-def run_fake(suite, begin, **settings):
-    settings = Settings(rounds=1, **settings)
-    return [record for turn in running.run_suite("s", suite, suite.turns(), 2, begin, settings) for record in turn]
+def cells(*lengths):
+    return [{"mode": "f", "length": n} for n in lengths]
 
 
 def test_what_would_take_too_long_or_too_much_is_left_out_with_the_reason():
     def begin(contender):
-        return Fake(contender.name, [], lambda case: 1e-6 * case["length"] ** 2, peak=2**20)
+        return Fake("a", [], lambda case: {"seconds": 1e-6 * case["length"] ** 2, "peak_bytes": 2**20 * case["length"]})
 
-    slow = run_fake(fake_suite(Contender("a", "jax", {})), begin, call_seconds=10)
-    assert [r["skip"] for r in slow] == [None, None, "a call would take about 17 s"]
-    large = fake_suite(Contender("a", "jax", {}), lengths=(1024, 2048, 4096, 8192))
-    found = run_fake(large, begin, call_seconds=999, memory_bytes=5 * 2**30)
-    assert [r["skip"] for r in found] == [None, None, None, "would take about 8 GiB of memory"]
+    suite = Suite([Contender("a", "jax", {})], cells(1024, 2048, 4096, 8192))
+    slow = run_suite(suite, begin, Settings(rounds=1, call_seconds=10))
+    assert [r["skip"] for r in slow] == [None, None, *["a call would take about 17 s"] * 2]
+    large = run_suite(suite, begin, Settings(rounds=1, call_seconds=999, memory_bytes=5 * 2**30))
+    assert [r["skip"] for r in large] == [None, None, None, "would take about 8 GiB of memory"]
+    compiled = run_suite(suite._replace(compiles=True), begin, Settings(rounds=1, call_seconds=10))
+    assert [r["skip"] for r in compiled] == [None] * 4
 
 
-def test_a_contender_that_dies_is_started_again_for_other_cells_only():
+def test_a_contender_that_dies_or_cannot_start_costs_no_other():
     started = []
 
     def begin(contender):
         started.append(contender.name)
-        return Fake(contender.name, [], lambda case: 0.5)
+        about = {"skip": "torch is not installed"} if contender.name == "c" else None
+        return Fake("", [], lambda case: ENDED if case.get("kind") == "dies" else TIMED, about=about)
 
-    suite = fake_suite(Contender("a", "jax", {"kind": "dies"}), Contender("b", "jax", {}), lengths=(8, 16))
-    found = {(r["contender"], r["cell"]["length"]): r["skip"] for r in run_fake(suite, begin)}
-    assert found == {("a", 8): "killed", ("b", 8): None, ("a", 16): "killed", ("b", 16): None}
-    assert started == ["a", "b"]  # what died at a shorter length is not tried at a longer one
+    contenders = [Contender("a", "jax", {"kind": "dies"}), Contender("b", "jax", {}), Contender("c", "torch", {})]
+    replies = {
+        (r["contender"], r["cell"]["length"]): r["skip"]
+        for r in run_suite(Suite(contenders, cells(8, 16)), begin, Settings())
+    }
+    skips = {"a": "no answer", "b": None, "c": "torch is not installed"}
+    assert replies == {(name, length): skip for name, skip in skips.items() for length in (8, 16)}
+    assert started == ["a", "b", "c"]  # a contender that died at a shorter length is not tried at a longer one
 
 
-def test_a_contender_that_cannot_start_does_not_lose_the_others():
+def run_checks(checks, seconds=1000.0, **cases_of):
+    """Runs checks of an accelerator, by one worker at a time; returns their records and the log."""
+    clock, log = [0.0], []
+    contenders = [
+        Contender(name, "jax", {"name": name, **cases_of.get(name, {})}, {"title": [name]}, fresh=name == "own")
+        for name in checks
+    ]
+    suite = Suite(contenders, [{"title": name, "mode": "f", "length": 8} for name in checks], one_by_one=True)
+
     def begin(contender):
-        if contender.name == "a":
-            raise Ended("no such interpreter")
-        return Fake(contender.name, [], lambda case: 0.5, about={"skip": "torch is not installed"})
+        log.append("start")
+        return Fake("", log, lambda case: case.get("reply", TIMED), clock)
 
-    suite = fake_suite(Contender("a", "jax", {}), Contender("b", "torch", {}), lengths=(8,))
-    assert [r["skip"] for r in run_fake(suite, begin)] == ["no such interpreter", "torch is not installed"]
+    settings = Settings(rounds=3, prepare_seconds=100.0)
+    records = run_suite(suite, begin, settings, end=seconds, now=lambda: clock[0])
+    return records, [line.strip() for line in log if line != " ran"]
 
 
-def test_only_what_a_contender_takes_part_in():
-    contender = Contender("a", "jax", {}, {"mode": ["f"], "length": (8, 16)})
-    suite = Suite([contender], [{"mode": "f", "length": 8}, {"mode": "fb", "length": 8}], (), {})
-    assert [part for _, part in suite.turns()] == [[contender], []]
+def test_one_worker_serves_all_checks_but_those_that_want_their_own():
+    records, log = run_checks(["a", "b", "own", "d"])
+    assert log == ["start", "a", "b", "closed", "start", "own", "d", "closed"]
+    assert [record["contender"] for record in records] == ["a", "b", "own", "d"]
+    assert (records[0]["wall"], records[0]["versions"]) == ([0.4] * 3, VERSIONS)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"reply": ENDED}, {"reply": UNWELL}, {"takes": 200.0}], ids=["dies", "unwell", "hangs"]
+)
+def test_a_check_that_dies_hangs_or_hurts_the_device_costs_no_other(bad):
+    records, log = run_checks("abc", b=bad)
+    assert log == ["start", "a", "b", "closed", "start", "c", "closed"]
+    assert [record["contender"] for record in records] == ["a", "b", "c"]
+    assert "no answer" in (records[1]["skip"] or "") or "illegal" in str(records[1]["found"])
+
+
+def test_it_ends_in_time_and_what_time_cut_off_is_left_for_the_next_run():
+    records, log = run_checks("abc", seconds=100.0, a={"takes": 50.0}, b={"takes": 90.0})
+    assert [record["contender"] for record in records] == ["a"]
+    assert log[-1] == "closed"
 
 
 def test_statistics():
-    assert pool.relative_spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
-    assert pool.relative_spread([4.0]) == 0
+    assert findings.relative_spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
+    assert findings.relative_spread([4.0]) == 0
     pinned, free = record("a", [1.0, 9.0, 2.0]), record("a", [1.0, 9.0, 2.0], threads=2)
     assert (findings.seconds(pinned), findings.seconds(free)) == (2.0, 20.0)
 
@@ -184,8 +232,8 @@ def test_goals_are_judged_where_both_were_measured():
     records += [record("peer", None, skip="too long", length=4096), record("ours", [5.0], length=4096)]
     records += [record("peer", [1.0], length=512), record("ours", [2.0], length=512)]
     goal = Goal("peer / ours", "peer", "ours", {"f": (1.6, 2.0)}, lambda cell: cell["length"] >= 2048)
-    (found,) = findings.verdicts(records, [goal], {"ours": "ours again"})
-    assert (found.cell, found.value, found.verdict, found.control) == ("n=2048 f, 1 core", "2.00", "aim met", "1.10")
+    (one,) = findings.verdicts(records, [goal], {"ours": "ours again"})
+    assert (one.cell, one.value, one.verdict, one.control) == ("n=2048 f, 1 core", "2.00", "aim met", "1.10")
     wanted = {"f": (50, None)}
     memory = Goal("temporaries", "peer", "ours", wanted, quantity="temporaries")
     records = [record("peer", [1.0], temp=100 * 2**20), record("ours", [1.0], temp=2**20)]
@@ -194,11 +242,12 @@ def test_goals_are_judged_where_both_were_measured():
 
 def test_bounds_on_growth_and_size():
     records = [record("a", [1.0], length=n, temp=2**20 * n // 1024) for n in (16384, 4096)]
-    growth = Bound("growth", "a", findings.growth(findings.seconds), 1.1, "", ["f"])
-    size = Bound("size", "a", findings.largest, 8, "MiB", ["f"])
+    growth = Goal("growth", "a", None, {"f": (1.1, None)}, at_most=True, grows=True)
+    at_16384 = dict(where=lambda cell: cell["length"] == 16384)
+    size = Goal("size", "a", None, {"f": (8, None)}, at_most=True, quantity="temporaries", **at_16384)
     first, second = findings.verdicts(records, [growth, size], {})
-    assert (first.value, first.verdict) == ("0.25", "met")
-    assert (second.value, second.verdict) == ("16 MiB", "**missed by 100%**")
+    assert (first.value, first.wanted, first.verdict) == ("0.25", "at most 1.1", "met")
+    assert (second.value, second.wanted, second.verdict) == ("16 MiB", "at most 8 MiB", "**missed by 100%**")
 
 
 _ABOUT = dict(processor="P", cpus=2, memory="1 GiB", platform="L", commit="abc")
@@ -207,37 +256,30 @@ _ABOUT = dict(processor="P", cpus=2, memory="1 GiB", platform="L", commit="abc")
 def test_the_table_has_goals_figures_and_reasons():
     records = [record("peer", [4.0, 4.0]), record("ours", [2.0, 2.0], temp=2**20), record("x|y", None, skip="no *gcc*")]
     goal = Goal("peer / ours", "peer", "ours", {"f": (3, None)})
-    text = table.suite_text("s", suites.window, Suite((), (), [goal], {}, "A note."), records)
+    text = table.suite_text("s", Suite((), (), [goal], {}, "A note."), records)
     assert "| peer / ours | n=2048 f, 1 core | 2.00 | at least 3 | **missed by 33%** |  |" in text
     assert "|  | ours | 2000 | 0.0% | 2 | 1.0 | 1.0 |" in text
     assert "| ours | 2000 | - | 1 |" in table.measurements([record("ours", [2.0])])  # one round has no spread
     assert r"* x\|y, n=2048 f, 1 core: no \*gcc\*" in text
-    made = [{**record, "about": about} for record in records for about in (_ABOUT, {**_ABOUT, "processor": "Q"})]
-    assert [line[:7] for line in table.about_text(made).splitlines() if "jax 1" in line] == ["* s: P,", "* s: Q,"]
+    others = [{**record, "about": about} for record in records for about in (_ABOUT, {**_ABOUT, "processor": "Q"})]
+    assert [line[:7] for line in table.about_text(others).splitlines() if "jax 1" in line] == ["* s: P,", "* s: Q,"]
     panels = table.cost_panels([*records, record("ours", [5.0], length=4096)])
-    assert panels[0].curves[1].values == {2048: 2000.0, 4096: 5000.0}
+    assert panels[0].curves["ours"] == {2048: 2000.0, 4096: 5000.0}
 
 
-MAKERS = [suites.attention, suites.window, suites.rotary]
-MAKERS += [suites_of_costs.tile, suites_of_costs.step, suites_of_costs.decode, suites_of_costs.memory]
-MAKERS += [suites_of_costs.models, suites_of_costs.newest]
-
-
-@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-def test_goals_name_contenders_that_are_measured(make):
-    suite = make(False, None, 1)
+@pytest.mark.parametrize("name", benchmark.SUITES)
+def test_goals_name_contenders_that_are_measured(name):
+    suite = benchmark.SUITES[name](False, None, 1)
     names = {contender.name for contender in suite.contenders}
     for goal in suite.goals:
-        assert {goal.contender} <= names if isinstance(goal, Bound) else {goal.over, goal.under} <= names
-    for ours, twin in suite.controls.items():
-        assert {ours, twin} <= names
+        assert {goal.over, goal.under or goal.over} <= names
+    assert {*suite.controls, *suite.controls.values()} <= names
     for contender in suite.contenders:
         assert any(contender in part for _, part in suite.turns())
 
 
 def test_the_command_writes_and_replaces(tmp_path, monkeypatch, capsys):
-    begin = lambda contender, **_: Fake(contender.name, [], lambda case: 0.01)  # noqa: E731
-    monkeypatch.setattr(pool, "start_worker", begin)
+    monkeypatch.setattr(runner, "Worker", lambda *_, **__: Fake("", [], lambda case: {**TIMED, "seconds": 0.01}))
     line = ["window", "--quick", "--threads=1", "--only= f:", f"--out={tmp_path}"]
     assert benchmark.main(line) == 0
     assert benchmark.main(line) == 0
@@ -245,7 +287,164 @@ def test_the_command_writes_and_replaces(tmp_path, monkeypatch, capsys):
     assert "| posjax window(512) |" in (tmp_path / "table.md").read_text()
     assert (tmp_path / "window.png").stat().st_size > 1000
     capsys.readouterr()
-    assert benchmark.main([*line, "--only=nobody"]) == 2
-    assert "--only=nobody: nothing has that in its name; --list shows" in capsys.readouterr().err
     assert benchmark.main([*line, "--list", "--only=f: posjax window(512) again", "--part=2/2"]) == 0
     assert capsys.readouterr().out == "H=4 n=8192 f: posjax window(512) again\n"
+
+
+DECODER, VIT, STUDY = (f"--config=configs/{name}.py" for name in ("decoder", "vit", "data_size"))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("window --only=nobody", "--only=nobody: nothing has that in its name; --list shows"),
+        ("accelerator --part=5/4", "I from 1 to N"),
+        ("accelerator --part=1", "I/N"),
+        ("accelerator --onl=a", "did you mean --only"),
+        ("accelerator --quick", "--quick: the suite accelerator has no such option, leave it out"),
+        ("attention --devices=2", "--devices: the suite attention has no such option"),
+        ("attention --memory=24GB", "is no size: write it as 24GiB"),
+        ("published --checkpoint=nowhere", "--checkpoint=nowhere is no folder with config.json"),
+        (f"context {VIT}", "give the config of one"),
+        (f"context {DECODER} --lengths=64", "needs two lengths or more"),
+        ("context", "--config=FILE is missing"),
+        (f"plan {DECODER} --accelerators=h10", "did you mean 'h100'"),
+        (f"plan {STUDY}", "is of a study"),
+    ],
+)
+def test_mistakes_are_one_line(line, message, capsys):
+    try:
+        code = benchmark.main([*line.split(), "--list"])
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert message in error
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+def test_parts_of_an_accelerator_have_all_checks_once_and_keep_cells_together(platform):
+    suite = accelerator.accelerator(platform)
+    every = [(cell["title"], contender.name) for cell, (contender,) in suite.turns()]
+    assert len(set(every)) == len(every) > 150
+    parts = []
+    for index in (1, 2, 3, 4):
+        args = argparse.Namespace(part=(index, 4), only="")
+        parts.append([(cell["title"], contender.name) for cell, (contender,) in benchmark.chosen_turns(suite, args)])
+    assert sorted(name for part in parts for name in part) == sorted(every)
+    titles = [{title for title, _ in part} for part in parts]
+    assert all(len(own) > 20 for own in titles)
+    assert sum(map(len, titles)) == len(set.union(*titles))
+    kernels = {contender.case.get("implementation") for _, (contender,) in suite.turns()}
+    kernels -= {None, "auto", "dense", "blockwise", "xla"}
+    assert kernels == {"cpu": set(), "gpu": {"pallas", "cudnn"}, "tpu": {"splash"}}[platform]
+
+
+SHARED = dict(suite="accelerator", threads=2, skip=None, temp_bytes=None, peak_bytes=None, load=0.5, versions=VERSIONS)
+SHARED["about"] = _ABOUT
+
+
+def timed(contender, wall):
+    cell = {"title": "attention, f, 64", "mode": "f", "length": 64}
+    return {**SHARED, "contender": contender, "cell": cell, "wall": wall, "temp_bytes": 2**20}
+
+
+def compared(spec, **found):
+    cell = {"title": spec, "mode": "compare", "spec": spec, "dtype": "float32"}
+    return {**SHARED, "contender": "against dense", "cell": cell, "wall": None, "found": found}
+
+
+def test_the_table_of_an_accelerator_says_what_agrees_and_what_is_fastest(tmp_path):
+    records = [
+        compared("rope()", pallas={"errors": {"output": 1e-6}}, cudnn={"refused": "it is float32"}),
+        compared("alibi()", pallas={"errors": {"output": 1e-6, "tokens": 0.5}}, blockwise={"error": "TypeError: no"}),
+        compared("t5()", pallas={"errors": {"output": "NaN"}}),
+        timed("alibi, pallas", [0.2, 0.2, 0.2]) | {"runs": 10},
+        timed("alibi, dense", [0.06]),
+        timed("jax.nn, cuDNN, no encoding", [0.01]),
+        compared("none") | {"skip": "RuntimeError: out of memory"},
+    ]
+
+    def page(records, left):
+        (tmp_path / "results-1of2.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        return benchmark.write_table(tmp_path, left)
+
+    text = page(records, 3)
+    assert "| pallas | float32 | 1 | 2 | 0 | 0 | inf, t5() |" in text
+    assert "| cudnn | float32 | 0 | 0 | 0 | 1 |  |" in text
+    assert "alibi(), blockwise: TypeError: no" in text
+    assert "tokens 5.0e-01" in text
+    assert "| attention, f, 64 | alibi, pallas | 20 | 0.0% | 3 | 1.0 |  | 2.00 |" in text
+    assert "| alibi | f | 64 | pallas | 3.00x dense |" in text
+    assert "none: RuntimeError: out of memory" in text
+    assert "3 checks of this part are left" in text
+    assert "device a fast one" in text
+    assert "CPU" not in text
+    small = [{**records[0], "versions": {**VERSIONS, "platform": "cpu"}}]
+    assert "This was run on a CPU, in small" in page(small, 0)
+    outcomes = [table.outcome(record) for record in records]
+    assert outcomes[:2] == ["pallas agrees", "pallas DIFFERS, blockwise DIFFERS"]
+    assert outcomes[3:5] == ["20 ms", "60 ms"]
+
+
+def test_it_is_imported_without_what_a_machine_with_an_accelerator_may_lack():
+    code = f"""{ABSENT}
+import experiments.benchmark
+ours = [name for name in sys.modules if name.partition(".")[0] == "absl"]
+import experiments.benchmarks.jax_side, experiments.benchmarks.worker
+print(ours)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr[-2000:]
+
+
+GIVEN = {"memory": 2.0**30, "seconds": 3.0, "window": 8, "batch": 1, "model": {"encoding": "rope"}}
+
+
+def of_length(length, held, seconds, attention="dense", work="forward"):
+    times = [] if seconds is None else [seconds]
+    cell = {"mode": work, "length": length}
+    figures = dict(skip=None, threads=2, cpu=times, wall=times, held_bytes=held)
+    return dict(suite="context", contender=attention, cell=cell, given=GIVEN, **figures)
+
+
+def test_a_fit_finds_the_polynomial_and_meets_the_longest():
+    quadratic, linear = (lambda n: 3 + 2 * n + 5 * n**2), (lambda n: 7 + 2 * n)
+    assert inputs.fit([(n, quadratic(n)) for n in (8, 64, 512)], 2)(4096) == pytest.approx(quadratic(4096), rel=1e-6)
+    assert inputs.fit([(n, linear(n)) for n in (8, 64)], 1)(4096) == pytest.approx(linear(4096), rel=1e-6)
+    assert inputs.fit([(8, 1.0), (16, 3.0), (32, 50.0)], 1)(32) == pytest.approx(50)
+
+
+def test_input_lengths_are_answered_first_with_how_far_beyond_the_measured_they_are():
+    records = [of_length(n, 2**10 * n**2, (n / 512) ** 2) for n in (256, 512)]
+    records += [of_length(2048, None, None), of_length(256, 2**20, None, "window")]
+    records += [of_length(512, 2**20, None, "window")]
+    text = inputs.inputs_text(records)
+    assert "| dense | forward | **886** | time | 1,020 (2.0x) | 886 (1.7x) |" in text
+    assert "| window | forward | **no limit** | nothing | no limit | not run |" in text
+    assert "| dense | forward | 2,048 | 4 GiB |  |  | 16 s |  |  |" in text
+    assert "not measured" in inputs.inputs_text(records[:1])
+
+
+def test_panels_of_inputs_hold_measurements_and_limits():
+    memory, time = inputs.input_panels([of_length(256, 2**30, 1.5), of_length(512, None, None)])
+    assert (memory.limit, time.limit) == ((1.0, "1 GiB"), (3.0, "3 s"))
+    assert [panel.curves for panel in (memory, time)] == [{"dense": {256: 1.0}}, {"dense": {256: 1.5}}]
+    figure = against_length([Panel("t", "s", {"a": {1: 1.0, 2: 3.0}}, (2.0, "limit"))])
+    assert [line.get_linestyle() for line in figure.axes[0].get_lines()] == ["-", ":"]
+
+
+@pytest.mark.parametrize(("text", "size"), [("24GiB", 24 * 2**30), ("1.5 MiB", 1.5 * 2**20)])
+def test_sizes(text, size):
+    assert bytes_of(text) == size
+
+
+def test_a_planned_time_is_arithmetic():
+    figures = dict(parameters=10, optimizer=20, temporaries=100, held_bytes=131, flops=4e3, half=False)
+    slow = plan.predict(figures, 2, plan.Accelerator(half=200.0, single=100.0, bandwidth=1e3, memory=262.0))
+    assert slow == pytest.approx((20.0, 50.0, 0.5))
+    starved = plan.predict(figures, 2, plan.Accelerator(200.0, 100.0, 1.0, 262.0))
+    assert starved.at_best == starved.typical == 2 * 130
+    half = {**figures, "half": True}
+    assert plan.predict(half, 2, plan.Accelerator(200.0, 100.0, 1e3, 262.0)).at_best == 10
+    assert all(0 < chip.bandwidth < chip.single <= chip.half for chip in plan.ACCELERATORS.values())

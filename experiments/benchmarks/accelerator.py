@@ -1,10 +1,10 @@
-"""The suite of an accelerator: agreement with dense attention, then times of attention, training steps and seeds."""
+"""The cases of an accelerator: agreement with dense attention, then times of attention, training steps and seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from experiments.benchmarks.pool import Contender
-from experiments.benchmarks.suites import Cell, Suite
+from experiments.benchmarks.cases import Contender, Suite
+from experiments.benchmarks.findings import Cell
 from posjax.attention.backends import backend
 from posjax.describe.scorecard.specs import every_spec
 from posjax.spec import parse
@@ -16,7 +16,7 @@ class Sizes(NamedTuple):
     """The sizes of a check."""
 
     compared: Case  # a layer under each encoding
-    kernels: tuple[Case, ...]  # a layer under what the kernel computes itself
+    kernels: tuple[Case, ...]  # a layer under the encodings that the kernel computes itself
     attention: Case
     tokens: int  # of all sequences of a call: as many sequences as fit
     lengths: tuple[int, ...]
@@ -60,7 +60,7 @@ _TIMED = {
     "kerple": ("blockwise", "pallas"),
     "window(size=512)": ("blockwise", "pallas", "cudnn", "splash"),
 }
-# What jax itself does with the encoding's bias as an array, or without one: (its name, encoding, implementation).
+# jax's own attention with the encoding's bias as an array, or without one: (its name, encoding, implementation).
 _LIBRARY = (
     ("cuDNN, no encoding", "none", "cudnn"),
     ("cuDNN, ALiBi as an array", "alibi", "cudnn"),
@@ -68,7 +68,6 @@ _LIBRARY = (
     ("XLA, ALiBi as an array", "alibi", "xla"),
     ("cuDNN, no encoding, again", "none", "cudnn"),
 )
-_BARE = "jax.nn, cuDNN, no encoding"
 _KERNELS = (
     "none",
     "rope()",
@@ -88,8 +87,6 @@ _STEPS = {
     "kerple": ("auto", "pallas"),
     "cope": ("auto",),
 }
-
-
 _NOTE = (
     "Temporaries are the compiler's count for one program. In steps the peak is that of the device's memory, as "
     "its allocator counts it for a whole process."
@@ -103,56 +100,55 @@ _SMALL = (
 def accelerator(platform: str) -> Suite:
     """Encodings by every implementation against dense attention; times of attention, training steps, seeds in one vmap."""
     sizes = CPU if platform == "cpu" else ACCELERATOR
-    cells = [
-        _compared(f"kernel, {spec}, head dim {size['head_dim']}", spec, "bfloat16", size)
-        for size in sizes.kernels
-        for spec in _KERNELS
-    ]
+    note = f"{_NOTE}\n\n{_SMALL}" if platform == "cpu" else _NOTE
+    contenders, base = [*_contenders(sizes, platform)], "jax.nn, cuDNN, no encoding"
+    return Suite(contenders, [*_cells(sizes)], note=note, one_by_one=True, base=base)
+
+
+def _cells(sizes: Sizes) -> Iterator[Cell]:
+    def compared(title: str, spec: str, dtype: str, size: Case, axes: int = 1) -> Cell:
+        return {"title": title, "mode": "compare", "spec": spec, "dtype": dtype, "axes": axes, **size}
+
+    for size in sizes.kernels:
+        for spec in _KERNELS:
+            yield compared(f"kernel, {spec}, head dim {size['head_dim']}", spec, "bfloat16", size)
     for length in sizes.lengths:
         for mode in ("f", "fb"):
             shared = {"mode": mode, **sizes.attention, "batch": max(1, sizes.tokens // length), "length": length}
-            cells.append({"title": f"attention, {mode}, {length}", **shared})
+            yield {"title": f"attention, {mode}, {length}", **shared}
     for title, size in (("decoder step", sizes.decoder), ("ViT step", sizes.vit), ("seeds", sizes.seeds)):
-        cells.append({"title": title, "mode": title, **size})
+        yield {"title": title, "mode": title, **size}
     for spec in every_spec(sizes.compared["length"])[0]:
         for axes in parse(spec).dimensions[:2]:  # a line, a grid
             for dtype in ("float32", "bfloat16"):
                 where = "" if axes == 1 else f", {axes} axes"
-                cells.append(_compared(f"{spec}, {dtype}{where}", spec, dtype, sizes.compared, axes))
-    note = f"{_NOTE}\n\n{_SMALL}" if platform == "cpu" else _NOTE
-    return Suite(_contenders(sizes, platform), cells, (), {}, note, one_by_one=True, base=_BARE)
+                yield compared(f"{spec}, {dtype}{where}", spec, dtype, sizes.compared, axes)
 
 
-def _compared(title: str, spec: str, dtype: str, size: Case, axes: int = 1) -> Cell:
-    return {"title": title, "mode": "compare", "spec": spec, "dtype": dtype, "axes": axes, **size}
+def _contenders(sizes: Sizes, platform: str) -> Iterator[Contender]:
+    def runs(implementation: str) -> bool:
+        return implementation == "auto" or backend(implementation).platform in (None, platform)
 
+    def attention(name: str, quadratic: bool, **case: Any) -> Contender:
+        lengths = [length for length in sizes.lengths if length <= sizes.held or not quadratic]
+        only = {"mode": ["f", "fb"], "length": lengths}
+        return Contender(name, "jax", {"repeat": True, **case}, only)
 
-def _contenders(sizes: Sizes, platform: str) -> list[Contender]:
-    def here(implementations: Sequence[str]) -> list[str]:
-        return [name for name in implementations if name == "auto" or backend(name).platform in (None, platform)]
-
-    found = []
-
-    def add(name: str, mode: Sequence[str], *, fresh: bool = False, lengths: Sequence[int] = (), **case: Any) -> None:
-        only = {"mode": mode, "length": lengths} if lengths else {"mode": mode}
-        found.append(Contender(name, "accelerator", case, only, fresh))
-
-    held = [length for length in sizes.lengths if length <= sizes.held]
-    add("against dense", ["compare"], kind="compare")
+    yield Contender("against dense", "jax", {"kind": "compare"}, {"mode": ["compare"]})
     for spec, implementations in _TIMED.items():
-        for name in here(implementations):
+        for name in filter(runs, implementations):
             case = {"kind": "attend", "spec": spec, "implementation": name, "known": True}
-            add(f"{spec}, {name}", ["f", "fb"], lengths=held if name == "dense" else sizes.lengths, **case)
+            yield attention(f"{spec}, {name}", name == "dense", **case)
     for name, spec, implementation in _LIBRARY:
         if implementation == "xla" or platform == "gpu":
             case = {"kind": "library", "bias": spec, "implementation": implementation}
-            add(f"jax.nn, {name}", ["f", "fb"], lengths=held if implementation == "xla" else sizes.lengths, **case)
+            yield attention(f"jax.nn, {name}", implementation == "xla", **case)
     for spec, implementations in _STEPS.items():
-        for name in here(implementations):
+        for name in filter(runs, implementations):
             case = {"kind": "train_decoder", "spec": spec, "implementation": name}
-            add(f"{spec}, {name}", ["decoder step"], fresh=True, **case)
+            yield Contender(f"{spec}, {name}", "jax", case, {"mode": ["decoder step"]}, fresh=True)
     for spec in ("learned", "axial_rope", "alibi"):
-        add(spec, ["ViT step"], fresh=True, kind="train_vit", spec=spec)
+        yield Contender(spec, "jax", {"kind": "train_vit", "spec": spec}, {"mode": ["ViT step"]}, fresh=True)
     for name, together in (("in one vmap", True), ("one by one", False)):
-        add(name, ["seeds"], kind="seeds", model="vit", spec="learned", together=together)
-    return found
+        case = {"kind": "seeds", "model": "vit", "spec": "learned", "together": together}
+        yield Contender(name, "jax", case, {"mode": ["seeds"]})

@@ -6,16 +6,19 @@ where all pairs of tokens are computed or held. The answer is the length at whic
 
 import bisect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from experiments.benchmarks.cases import Contender, Suite
 from experiments.benchmarks.findings import Record, seconds
-from experiments.benchmarks.plots import Curve, Panel
-from experiments.benchmarks.pool import Contender
-from experiments.benchmarks.suites import Suite
+from experiments.benchmarks.plots import Panel
 from experiments.benchmarks.units import duration, gib
 from posjax.describe.markdown import grid
+from posjax.jsonl import strict
+
+if TYPE_CHECKING:
+    from ml_collections import ConfigDict
 
 LENGTHS = (1024, 2048, 4096, 16384, 65536)
 MOST = 2**31 - 1  # tokens: positions are int32
@@ -30,26 +33,43 @@ _ABOUT = (
 )
 
 
-def inputs_suite(lengths: Sequence[int] | None, given: Mapping[str, Any]) -> Suite:
-    """Memory and time of a decoder by length and kind of attention.
+def case_of(config: "ConfigDict", memory: float, window: int, batch: int, imports: Sequence[str]) -> tuple[dict, dict]:
+    """Returns the sizes for the records, and the case of `jax_configs.read_input` without attention, mode, length and run.
 
-    Args:
-      lengths: tokens; `LENGTHS` if None.
-      given: what `jax_inputs.read_input` takes beside attention, mode, length and run.
+    Raises:
+      ValueError: the config is not a language model's.
+    """
+    if config.get("task") != "language_model":
+        raise ValueError("the input of a language model has a length: give the config of one, as configs/decoder.py")
+    sizes = {"model": strict(config.model.to_dict()), "memory": memory, "window": window, "batch": batch}
+    optimizer = strict(config.optimizer.to_dict())
+    return sizes, {**sizes, "optimizer": optimizer, "steps": config.steps, "imports": imports}
+
+
+def inputs_suite(case: Mapping[str, Any], quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
+    """Memory and time of a decoder by length and kind of attention.
 
     Raises:
       ValueError: for a single length.
     """
     if len(lengths or LENGTHS) < 2:
         raise ValueError(f"--lengths={lengths[0]}: an answer needs two lengths or more, as --lengths=1024,4096")
-    contenders = [
-        Contender(
-            name, "jax", {"kind": "input", "attention": name, **given}, {"mode": [m for m in _ROWS if name in _ROWS[m]]}
-        )
-        for name in _ROWS["forward"]
-    ]
+    contenders = []
+    for name in _ROWS["forward"]:
+        modes = [mode for mode, kinds in _ROWS.items() if name in kinds]
+        contenders.append(Contender(name, "jax", {"kind": "input", "attention": name, **case}, {"mode": modes}))
     cells = [{"mode": mode, "length": n} for mode in _ROWS for n in lengths or LENGTHS]
-    return Suite(contenders, cells, (), {}, compiles=True)
+    return Suite(contenders, cells, compiles=True)
+
+
+def refuse_unmeasured(records: Sequence[Record]) -> None:
+    """Raises ValueError where no program was run."""
+    if not any(record["seconds"] for record in records):
+        least = min((r for r in records if r.get("held_bytes")), key=lambda r: r["held_bytes"], default=None)
+        length = least and f"{least['cell']['length']:,} tokens"
+        needed = f": the smallest needs {gib(least['held_bytes'])} at {length}" if least else ""
+        mend = "raise --memory, or give shorter --lengths or a smaller model"
+        raise ValueError(f"no program fits {gib(records[0]['given']['memory'])}{needed}; {mend}")
 
 
 def inputs_text(records: Sequence[Record]) -> str:
@@ -60,12 +80,12 @@ def inputs_text(records: Sequence[Record]) -> str:
     rows, points = [], []
     for (attention, work), own in _series(records).items():
         longest = {name: _longest(own, name, limit) for name, limit in limits.items()}
-        known = {name: n for name, n in longest.items() if n is not None}
-        least = min(known, key=known.get, default="")
+        measured = {name: n for name, n in longest.items() if n is not None}
+        least = min(measured, key=measured.get, default="")
         runs_out = {"held_bytes": "memory", "seconds": "time"}.get(least, "")
-        if known.get(least) == MOST:
+        if measured.get(least) == MOST:
             runs_out = "nothing"
-        shown = f"**{_tokens(known[least])}**" if known else "not measured"
+        shown = f"**{_tokens(measured[least])}**" if measured else "not measured"
         reach = [_with_reach(own, name, n) for name, n in longest.items()]
         rows.append((attention, work, shown, runs_out, *reach))
         points += [(attention, work, f"{r['cell']['length']:,}", *_compared(own, r)) for r in own]
@@ -83,18 +103,17 @@ def inputs_text(records: Sequence[Record]) -> str:
 
 def input_panels(records: Sequence[Record]) -> list[Panel]:
     """Memory and time of each kind of work."""
-    given, drawn = records[0]["given"], []
+    given, panels = records[0]["given"], []
+    quantities = (
+        ("held_bytes", 2**30, "memory", "GiB", given["memory"], gib(given["memory"])),
+        ("seconds", 1, "time of a call", "seconds", given["seconds"], f"{given['seconds']:g} s"),
+    )
     for work in dict.fromkeys(record["cell"]["mode"] for record in records):
-        for quantity, unit, title in (("held_bytes", 2**30, "memory"), ("seconds", 1, "time of a call")):
-            limit = given["memory"] if quantity == "held_bytes" else given["seconds"]
-            name = gib(limit) if quantity == "held_bytes" else f"{limit:g} s"
-            curves = [
-                Curve(attention, {n: value / unit for n, value in _points(own, quantity)})
-                for (attention, mode), own in _series(records).items()
-                if mode == work
-            ]
-            drawn.append(Panel(f"{work}: {title}", "GiB" if unit > 1 else "seconds", curves, (limit / unit, name)))
-    return drawn
+        series = {attention: own for (attention, mode), own in _series(records).items() if mode == work}
+        for quantity, scale, title, unit, limit, name in quantities:
+            curves = {a: {n: value / scale for n, value in _points(own, quantity)} for a, own in series.items()}
+            panels.append(Panel(f"{work}: {title}", unit, curves, (limit / scale, name)))
+    return panels
 
 
 def fit(points: Sequence[tuple[int, float]], degree: int) -> Callable[[int], float]:
@@ -107,9 +126,9 @@ def fit(points: Sequence[tuple[int, float]], degree: int) -> Callable[[int], flo
     lengths, values = np.array(points, float).T
     scale = lengths[-1]
     powers = (lengths[:, None] / scale) ** np.arange(degree + 1)
-    found, _ = nnls(powers / values[:, None], np.ones(len(values)))
-    found *= values[-1] / found.sum()
-    return lambda n: float(found @ (n / scale) ** np.arange(degree + 1))
+    coefficients, _ = nnls(powers / values[:, None], np.ones(len(values)))
+    coefficients *= values[-1] / coefficients.sum()
+    return lambda n: float(coefficients @ (n / scale) ** np.arange(degree + 1))
 
 
 def _degree(record: Record, quantity: str) -> int:

@@ -17,20 +17,11 @@ from posjax.models import BlockConfig, Decoder, ViT
 _VOCABULARY = 256  # bytes
 
 
-def train_decoder(case: Mapping[str, Any]) -> Call:
-    """Gradients and an AdamW update of a decoder."""
-    return compiled_call(*training(case, "decoder"))
-
-
-def train_vit(case: Mapping[str, Any]) -> Call:
-    """Likewise of a ViT on images of 32x32 pixels in patches of 4x4."""
-    return compiled_call(*training(case, "vit"))
-
-
 def training(case: Mapping[str, Any], model: str) -> tuple:
-    """(variables, optimizer's state, batch) -> (variables, state, loss) of a "decoder" or a "vit", then its first arguments.
+    """Returns a training step by AdamW of a "decoder" or a "vit", and its first arguments.
 
-    The step takes the batch in `case["parts"]` equal parts one after the other (1 where it says nothing).
+    The step is (variables, optimizer's state, batch) -> (variables, state, loss). It takes the batch in `case["parts"]` equal
+    parts one after the other (default: 1). A ViT's images have 32x32 pixels in patches of 4x4.
     """
     loss, variables, batch = {"decoder": _decoder, "vit": _vit}[model](case)
     optimizer, count = optax.adamw(1e-3), case.get("parts", 1)
@@ -63,7 +54,7 @@ def _decoder(case: Mapping[str, Any]):
 
 
 def _vit(case: Mapping[str, Any]):
-    block = BlockConfig(width=case["width"], num_heads=case["heads"], **_types(case))
+    block = BlockConfig(width=case["width"], num_heads=case["heads"], dtype=jnp.dtype(case.get("dtype", "float32")))
     model = ViT(10, case["spec"], block=block, depth=case["depth"])
     rng, site = np.random.default_rng(0), model.sites(32, 32)
     images = rng.standard_normal((case["batch"], 32, 32, 3), np.float32)
@@ -75,10 +66,6 @@ def _vit(case: Mapping[str, Any]):
         return optax.softmax_cross_entropy_with_integer_labels(logits, batch[1]).mean()
 
     return loss, variables, (images, labels)
-
-
-def _types(case: Mapping[str, Any]) -> dict[str, Any]:
-    return {"dtype": jnp.dtype(case["dtype"])} if "dtype" in case else {}
 
 
 def decode_steps(case: Mapping[str, Any]) -> Call:
@@ -123,8 +110,8 @@ def published(case: Mapping[str, Any]) -> Call:
 
     def prompt(variables, tokens, site):
         at = jnp.full(len(tokens), case["length"] - 1, jnp.int32)
-        told = dict(cache_size=case["length"] + 64, at=at, method=Decoder.prefill)
-        logits, caches = model.apply(variables, tokens, site, **told)
+        options = dict(cache_size=case["length"] + 64, at=at, method=Decoder.prefill)
+        logits, caches = model.apply(variables, tokens, site, **options)
         return jnp.argmax(logits, axis=-1), caches
 
     return compiled_call(prompt, variables, tokens, site)
@@ -133,7 +120,7 @@ def published(case: Mapping[str, Any]) -> Call:
 def _decode(case: Mapping[str, Any], model: Decoder, variables, tokens, site) -> Call:
     size, steps, batch = case["length"], case["steps"], case["batch"]
     prompt = jax.tree.map(lambda leaf: leaf[: size - steps], site)
-    prefill = jax.jit(lambda *given: model.apply(*given, cache_size=size, method=Decoder.prefill))
+    prefill = jax.jit(lambda *inputs: model.apply(*inputs, cache_size=size, method=Decoder.prefill))
     _, caches = prefill(variables, tokens[:, : size - steps], prompt)
     last = jax.tree.map(lambda leaf: np.broadcast_to(leaf[-1:], (batch, 1, *leaf.shape[1:])), prompt)
 
@@ -161,8 +148,8 @@ def score(case: Mapping[str, Any]) -> Call:
 def _model(case: Mapping[str, Any]):
     """A decoder, its parameters, tokens and sites."""
     length = case["length"]
-    sizes = dict(width=case["width"], num_heads=case["heads"], implementation=case.get("implementation", "auto"))
-    block = BlockConfig(**sizes, **_types(case))
+    options = dict(implementation=case.get("implementation", "auto"), dtype=jnp.dtype(case.get("dtype", "float32")))
+    block = BlockConfig(width=case["width"], num_heads=case["heads"], **options)
     model = Decoder(_VOCABULARY, case["spec"], length=length, block=block, depth=case.get("depth", 4))
     tokens = np.random.default_rng(0).integers(_VOCABULARY, size=(case["batch"], length), dtype=np.int32)
     variables = model.init(jax.random.key(0), jnp.zeros((1, 2), jnp.int32), posjax.sites(2))

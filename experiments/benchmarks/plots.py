@@ -12,19 +12,12 @@ if TYPE_CHECKING:  # a machine with an accelerator may lack matplotlib
 _INCHES = (5.2, 3.7)  # of a panel
 
 
-class Curve(NamedTuple):
-    """Positive values by length."""
-
-    name: str
-    values: Mapping[int, float]
-
-
 class Panel(NamedTuple):
-    """One pair of axes; `limit` (value, name) is a level that must not be crossed."""
+    """One pair of axes with positive values by name and length; `limit` (value, name) must not be crossed."""
 
     title: str
     unit: str
-    curves: Sequence[Curve]
+    curves: Mapping[str, Mapping[int, float]]
     limit: tuple[float, str] | None = None
 
 
@@ -34,8 +27,8 @@ def against_length(panels: Sequence[Panel], columns: int = 2) -> "Figure":
 
     from posjax.describe.figures import SMALL
 
-    drawn = [panel for panel in panels if any(curve.values for curve in panel.curves)]
-    names = list(dict.fromkeys(curve.name for panel in drawn for curve in panel.curves))
+    drawn = [panel for panel in panels if any(panel.curves.values())]
+    names = list(dict.fromkeys(name for panel in drawn for name in panel.curves))
     columns = min(columns, len(drawn))
     rows = -(-len(drawn) // columns)
     figure = Figure(figsize=(columns * _INCHES[0], rows * _INCHES[1] + 0.2 * -(-len(names) // 2)), layout="constrained")
@@ -56,13 +49,13 @@ def _draw(axes: "Axes", panel: Panel, names: Sequence[str]) -> None:
 
     from posjax.describe.figures import GREY, HUES, MARKERS, SMALL
 
-    lengths = sorted({n for curve in panel.curves for n in curve.values})
-    for curve in panel.curves:
-        if curve.values:
-            index = names.index(curve.name)
+    lengths = sorted({n for values in panel.curves.values() for n in values})
+    for name, values in panel.curves.items():
+        if values:
+            index = names.index(name)
             look = dict(color=HUES[index % len(HUES)], marker=MARKERS[index % len(MARKERS)])
-            x, y = zip(*sorted(curve.values.items()), strict=True)
-            axes.plot(x, y, label=curve.name, markersize=4.5, linewidth=1.4, **look)
+            x, y = zip(*sorted(values.items()), strict=True)
+            axes.plot(x, y, label=name, markersize=4.5, linewidth=1.4, **look)
     if panel.limit:
         level, name = panel.limit
         axes.axhline(level, color=GREY, linewidth=1.0, linestyle=":")

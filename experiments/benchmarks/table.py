@@ -1,20 +1,21 @@
 """A benchmark as markdown: goals and verdicts first, then every measurement, then the contenders left out and why."""
 
-import inspect
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from experiments.benchmarks.agreement import agreement_text, agrees
-from experiments.benchmarks.findings import Record, by_cell, cell_text, seconds, times, verdicts
-from experiments.benchmarks.plots import Curve, Panel
-from experiments.benchmarks.pool import relative_spread
-from experiments.benchmarks.suites import Suite
+from experiments.benchmarks.cases import Suite
+from experiments.benchmarks.findings import Record, by_cell, cell_text, relative_spread, seconds, times, verdicts
+from experiments.benchmarks.plots import Panel
 from experiments.benchmarks.units import duration, mib
 from posjax.describe.markdown import escape_markdown, grid
 
+TOLERANCE = {"float32": 1e-4, "bfloat16": 3e-2}  # of the largest number of an output or a gradient
 
-def suite_text(name: str, make: Callable[..., Suite], suite: Suite, records: Sequence[Record]) -> str:
-    """Returns the section of a suite, which `make` made."""
-    parts = [f"## {name}", " ".join(filter(None, (inspect.getdoc(make), suite.note)))]
+
+def suite_text(doc: str, suite: Suite, records: Sequence[Record]) -> str:
+    """Returns the tables of a suite under the words about it."""
+    parts = [" ".join(filter(None, (doc, suite.note)))]
     if compared := agreement_text(records):
         parts += ["### Does it agree with dense attention?", compared]
     if findings := verdicts(records, suite.goals, suite.controls):
@@ -25,6 +26,47 @@ def suite_text(name: str, make: Callable[..., Suite], suite: Suite, records: Seq
     if reasons := skipped(records):
         parts += ["### Not measured", reasons]
     return "\n\n".join(parts)
+
+
+def agrees(record: Record, result: Mapping[str, Any]) -> bool:
+    """Whether an implementation was run and every error is within the tolerance."""
+    limit = TOLERANCE[record["cell"]["dtype"]]
+    return "errors" in result and all(float(error) <= limit for error in result["errors"].values())
+
+
+def agreement_text(records: Sequence[Record]) -> str:
+    """Returns the table and the lines of errors; empty without comparisons."""
+    results: dict[tuple[str, str], list[tuple[Record, Mapping[str, Any]]]] = {}
+    problems = []
+    for record in records:
+        for name, result in record.get("found", {}).items():
+            results.setdefault((name, record["cell"]["dtype"]), []).append((record, result))
+            if "refused" not in result and not agrees(record, result):
+                errors = [f"{part} {float(error):.1e}" for part, error in result.get("errors", {}).items()]
+                text = f"{record['cell']['title']}, {name}: {result.get('error') or ', '.join(errors)}"
+                problems.append(f"* {escape_markdown(text)}")
+    if not results:
+        return ""
+    rows = []
+    for (name, dtype), own in sorted(results.items()):
+        count = {kind: sum(kind in result for _, result in own) for kind in ("errors", "error", "refused")}
+        agreeing = sum(agrees(*one) for one in own)
+        numbers = (agreeing, count["errors"] - agreeing, count["error"], count["refused"])
+        worst = max(((_worst(result), r["cell"]["spec"]) for r, result in own if "errors" in result), default=None)
+        largest = f"{worst[0]:.1e}, {escape_markdown(worst[1])}" if worst else ""
+        rows.append((escape_markdown(name), dtype, *map(str, numbers), largest))
+    limits = ", ".join(f"{value:g} in {dtype}" for dtype, value in TOLERANCE.items())
+    head = ("implementation", "dtype", "agree", "differ", "fail", "refuse", "largest error")
+    text = (
+        f"Output and gradients of one layer, largest difference over the largest number; agreed is up to {limits}. "
+        "Refused is what an implementation says it cannot compute."
+    )
+    return "\n\n".join(filter(None, (text, grid(head, rows), "\n".join(problems))))
+
+
+def _worst(result: Mapping[str, Any]) -> float:
+    errors = [float(error) for error in result["errors"].values()]
+    return math.inf if any(map(math.isnan, errors)) else max(errors)
 
 
 def measurements(records: Sequence[Record], base: str = "") -> str:
@@ -73,7 +115,7 @@ def outcome(record: Record) -> str:
 
 
 def skipped(records: Sequence[Record]) -> str:
-    """Reasons by contender; those that hold for several cells are said once."""
+    """Groups why cells were left out, by contender; a shared reason is listed once."""
     cells: dict[tuple[str, str], list[str]] = {}
     for record in records:
         if record["skip"]:
@@ -122,21 +164,20 @@ def cost_panels(records: Sequence[Record]) -> list[Panel]:
     kept = [record for record in records if record["threads"] == 1 and not record["skip"]]
     heads = min((record["cell"].get("heads", 0) for record in kept), default=0)
     kept = [r for r in kept if r["cell"].get("heads", 0) == heads and not r["contender"].endswith("again")]
-    found = []
+    quantities = (
+        ("time of a call, 1 core", "ms", lambda record: 1e3 * (seconds(record) or 0)),
+        ("growth of the process", "MiB", lambda record: (record["peak_bytes"] or 0) / 2**20),
+        ("XLA's temporaries", "MiB", lambda record: (record["temp_bytes"] or 0) / 2**20),
+    )
+    panels = []
     for mode in dict.fromkeys(record["cell"]["mode"] for record in kept):
         own = [record for record in kept if record["cell"]["mode"] == mode]
         if len({record["cell"]["length"] for record in own}) < 2:
             continue
-        shown = [
-            (f"{mode}: time of a call, 1 core", "ms", lambda record: 1e3 * (seconds(record) or 0)),
-            (f"{mode}: growth of the process", "MiB", lambda record: (record["peak_bytes"] or 0) / 2**20),
-            (f"{mode}: XLA's temporaries", "MiB", lambda record: (record["temp_bytes"] or 0) / 2**20),
-        ]
-        names = list(dict.fromkeys(record["contender"] for record in own))
-        for title, unit, value in shown:
-            curves = [
-                Curve(name, {r["cell"]["length"]: value(r) for r in own if r["contender"] == name and value(r) > 0})
-                for name in names
-            ]
-            found.append(Panel(title, unit, [curve for curve in curves if curve.values]))
-    return [panel for panel in found if panel.curves]
+        for title, unit, value in quantities:
+            curves: dict[str, dict[int, float]] = {}
+            for record in own:
+                if value(record) > 0:
+                    curves.setdefault(record["contender"], {})[record["cell"]["length"]] = value(record)
+            panels.append(Panel(f"{mode}: {title}", unit, curves))
+    return [panel for panel in panels if panel.curves]

@@ -68,9 +68,13 @@ class _ViT(nn.Module):
 
 def train_decoder(case: Mapping[str, Any]) -> Call:
     """Gradients and an AdamW update of a decoder."""
-    tokens = torch.from_numpy(np.random.default_rng(0).integers(_VOCABULARY, size=(case["batch"], case["length"])))
+    tokens = _tokens(_VOCABULARY, case)
     model = _Decoder(case["width"], case["heads"], case["depth"], case["length"])
     return _step(model, lambda: F.cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()))
+
+
+def _tokens(vocabulary: int, case: Mapping[str, Any]) -> torch.Tensor:
+    return torch.from_numpy(np.random.default_rng(0).integers(vocabulary, size=(case["batch"], case["length"])))
 
 
 def train_vit(case: Mapping[str, Any]) -> Call:
@@ -90,25 +94,17 @@ def llama(case: Mapping[str, Any]) -> Call:
     """
     with transformers_here():
         from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM, StaticCache
-    config = LlamaConfig(
-        **dict(vocab_size=case["vocabulary"], hidden_size=case["width"], intermediate_size=case["mlp"]),
-        **dict(num_hidden_layers=case["depth"], num_attention_heads=case["heads"], num_key_value_heads=case["heads"]),
-        max_position_embeddings=case["length"],
-    )
+    sizes = dict(vocab_size=case["vocabulary"], hidden_size=case["width"], intermediate_size=case["mlp"])
+    heads = dict(num_attention_heads=case["heads"], num_key_value_heads=case["heads"])
+    config = LlamaConfig(**sizes, **heads, num_hidden_layers=case["depth"], max_position_embeddings=case["length"])
     model = LlamaForCausalLM(config).to(getattr(torch, case["dtype"])).eval()
-    tokens = torch.from_numpy(
-        np.random.default_rng(0).integers(case["vocabulary"], size=(case["batch"], case["length"]))
-    )
+    tokens = _tokens(case["vocabulary"], case)
 
-    def new_cache():
-        return (
-            StaticCache(config=config, max_cache_len=case["length"]) if case["static"] else DynamicCache(config=config)
-        )
-
+    forward, new_cache = model, lambda: DynamicCache(config=config)
     if case["static"]:
         needs_compiler()
         torch._dynamo.reset()
-    forward = torch.compile(model) if case["static"] else model
+        forward, new_cache = torch.compile(model), lambda: StaticCache(config=config, max_cache_len=case["length"])
     if case["mode"] == "prefill":
         run = torch.no_grad()(lambda: forward(tokens, past_key_values=new_cache(), use_cache=True).logits)
     else:
@@ -122,25 +118,17 @@ def published(case: Mapping[str, Any]) -> Call:
     with transformers_here():
         from transformers import AutoModelForCausalLM, DynamicCache
     model = AutoModelForCausalLM.from_pretrained(case["folder"], dtype=torch.float32).eval()
-    shape = (case["batch"], case["length"])
-    tokens = torch.from_numpy(
-        np.random.default_rng(0).integers(model.config.vocab_size, size=shape, dtype=np.int32)
-    ).long()
+    tokens = _tokens(model.config.vocab_size, case)
     held = case["length"] - (0 if case["mode"] == "prompt" else case["steps"])
 
     @torch.no_grad()
     def prompt():
         cache = DynamicCache(config=model.config)
-        told = dict(past_key_values=cache, use_cache=True, logits_to_keep=1)
-        return model(tokens[:, :held], **told).logits.argmax(-1), cache
+        options = dict(past_key_values=cache, use_cache=True, logits_to_keep=1)
+        return model(tokens[:, :held], **options).logits.argmax(-1), cache
 
-    @torch.no_grad()
     def decode(start):
-        token, cache = tokens[:, -1:], copy.deepcopy(start)
-        for step in range(case["steps"]):
-            position = torch.full((1, 1), held + step)
-            token = model(token, position_ids=position, past_key_values=cache, use_cache=True).logits.argmax(-1)
-        return token
+        return _greedy(model, tokens[:, -1:], copy.deepcopy(start), held, case["steps"])
 
     run = prompt if case["mode"] == "prompt" else functools.partial(decode, prompt()[1])
     run()
@@ -148,18 +136,13 @@ def published(case: Mapping[str, Any]) -> Call:
 
 
 def _decoding(forward, tokens: torch.Tensor, cache, case: Mapping[str, Any]):
-    """`steps` greedy steps from a cache of all tokens but so many."""
+    """Returns a call of `steps` greedy steps behind all other tokens, after which the cache is as before."""
     held = case["length"] - case["steps"]
     with torch.no_grad():
         forward(tokens[:, :held], past_key_values=cache, use_cache=True)
 
-    @torch.no_grad()
     def run():
-        token = tokens[:, -1:]
-        for step in range(case["steps"]):
-            position = torch.full((1, 1), held + step)
-            told = dict(position_ids=position, past_key_values=cache, use_cache=True)
-            token = forward(token, **told).logits[:, -1:].argmax(-1)
+        token = _greedy(forward, tokens[:, -1:], cache, held, case["steps"])
         if case["static"]:
             for layer in cache.layers:
                 layer.cumulative_length.sub_(case["steps"])
@@ -168,6 +151,15 @@ def _decoding(forward, tokens: torch.Tensor, cache, case: Mapping[str, Any]):
         return token
 
     return run
+
+
+@torch.no_grad()
+def _greedy(forward, token: torch.Tensor, cache, held: int, steps: int) -> torch.Tensor:
+    """Returns the last of `steps` tokens behind the `held` tokens of a cache."""
+    for step in range(steps):
+        options = dict(position_ids=torch.full((1, 1), held + step), past_key_values=cache, use_cache=True)
+        token = forward(token, **options).logits[:, -1:].argmax(-1)
+    return token
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """The contenders that run in torch. Imports torch and numpy alone."""
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from importlib import metadata
@@ -15,16 +16,12 @@ _sdpa = torch.nn.functional.scaled_dot_product_attention
 
 
 def start(threads: int) -> dict[str, str]:
-    """Sets the number of threads; the versions that are measured."""
+    """Sets the number of threads; returns the versions that are measured."""
     torch.set_num_threads(threads)
-    return {"torch": torch.__version__, **_version("transformers")}
-
-
-def _version(package: str) -> dict[str, str]:
-    try:
-        return {package: metadata.version(package)}
-    except metadata.PackageNotFoundError:
-        return {}
+    versions = {"torch": torch.__version__}
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        versions["transformers"] = metadata.version("transformers")
+    return versions
 
 
 def prepare(case: Mapping[str, Any]) -> Call:

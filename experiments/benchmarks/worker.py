@@ -1,6 +1,6 @@
 """A process that runs one contender when it is told to, and says how long that took.
 
-    python -m experiments.benchmarks.worker          # started by experiments.benchmarks.pool, not by people
+    python -m experiments.benchmarks.worker          # started by experiments.benchmarks.runner, not by people
 
 One JSON object per line comes in and one goes out:
   {"do": "start", "module": M, "cpus": [...] or null, "threads": N}   {"allocator": A, "versions": {...}}

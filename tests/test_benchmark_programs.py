@@ -1,0 +1,207 @@
+"""The cost command's programs, compiled and run: plans of trainings, inputs of decoders, and the checks of an accelerator."""
+
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+from small import small_decoder
+from test_benchmark import ABSENT
+
+from experiments import benchmark
+from experiments.benchmarks.jax_configs import plan, read_input
+from experiments.benchmarks.table import agrees
+from posjax.encoding import sites
+from posjax.models import BlockConfig, Decoder
+from posjax.training.loop import Programs
+from posjax.training.tasks import make_task
+
+REPO = pathlib.Path(__file__).parents[1]
+SEEDS = (0, 1)
+TINY = ["--config.model.width=8", "--config.model.depth=1", "--config.model.num_heads=2"]
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory):
+    """The config of a decoder with a large share of attention, and its plan."""
+    sizes = dict(model__width=32, data__length=96, eval_lengths=(96,), eval_batch_size=64)
+    config = small_decoder(tmp_path_factory.mktemp("data"), batch_size=4, model__implementation="dense", **sizes)
+    return config, plan(config, SEEDS)
+
+
+def bytes_of(tree):
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree) if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def test_the_state_and_the_batch_have_the_bytes_of_their_arrays(decoder):
+    config, figures = decoder
+    task = make_task(config)
+    state = Programs(task, config, SEEDS).start(None)
+    assert (figures["parameters"], figures["optimizer"]) == (bytes_of(state.params), bytes_of(state.opt_state))
+    assert figures["batch"] == len(SEEDS) * sum(jnp.asarray(leaf).nbytes for leaf in task.batches(0)[0].values())
+
+
+def test_operations_are_those_that_xla_counts(decoder):
+    """Operations of gradients alone are those of the whole step, to a tenth."""
+    config, figures = decoder
+    programs = Programs(make_task(config), config, SEEDS)
+    counted = programs.step.lower(*programs.arguments()).cost_analysis()["flops"]
+    assert figures["flops"] == pytest.approx(counted, rel=0.1)
+
+
+@pytest.mark.slow
+def test_the_cache_has_the_bytes_of_its_arrays(decoder):
+    config, figures = decoder
+    model, token = (
+        Decoder(256, config.model.encoding, block=BlockConfig(width=32, num_heads=2), depth=1),
+        jnp.zeros((1, 1), jnp.int32),
+    )
+    variables = jax.jit(model.init)(jax.random.key(0), token, sites(1))
+    prefill = functools.partial(model.apply, cache_size=96, method=Decoder.prefill)
+    assert figures["cache"] == bytes_of(jax.jit(prefill)(variables, token, sites(1))[1])
+
+
+MEASURED = """
+import gc, json, sys
+from experiments.benchmarks.worker import _forget_peak, _status, _resident
+import jax, numpy as np
+sys.path.insert(0, "tests")
+from small import small_decoder
+from test_benchmark import ABSENT
+from experiments.benchmarks.jax_configs import plan
+from posjax.training.loop import Programs
+from posjax.training.tasks import make_task
+sizes = dict(model__width=64, data__length=256, eval_lengths=(256,), eval_batch_size=64)
+config = small_decoder(sys.argv[1], batch_size=32, model__implementation=sys.argv[2], **sizes)
+figures = plan(config, (0,))
+task = make_task(config)
+programs = Programs(task, config, (0,))
+step = programs.step.lower(*programs.arguments()).compile()
+batch = {name: np.asarray(x)[None] for name, x in task.batches(0)[0].items()}
+
+def taken():  # bytes that a process grows by for the state, the batch and a step
+    gc.collect()
+    before, state = _resident(), programs.start(None)
+    given = jax.device_put(batch)
+    jax.block_until_ready((state, given))
+    _forget_peak()
+    jax.block_until_ready(step(state, given))
+    return _status("VmHWM") - before
+
+taken()  # compiles what starts, and the pools of threads
+print(json.dumps([figures["held_bytes"], taken()]))
+"""
+
+
+@pytest.mark.thorough
+def test_memory_is_what_a_running_step_takes(tmp_path):
+    """Agrees within a tenth with a warm process: its peak over its memory without state and step.
+
+    Uses blockwise attention: XLA's products on a CPU need arrays that its count leaves out, large ones in dense attention.
+    """
+    line = [sys.executable, "-c", MEASURED, str(tmp_path), "blockwise"]
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(REPO), "POSJAX_ALLOCATOR": "default"}
+    done = subprocess.run(line, cwd=REPO, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    predicted, measured = json.loads(done.stdout.splitlines()[-1])
+    assert predicted > 2**26
+    assert predicted == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.slow
+def test_the_command_plans_for_devices_that_are_not_there(tmp_path, capsys):
+    """Four devices share the batch: its rows and temporaries are a fourth on each, but the state is not."""
+    sizes = [
+        *("--config=configs/decoder.py", "--config.model.width=32", "--config.model.depth=1", "--config.batch_size=16"),
+        *("--config.data.length=64", f"--config.data.data_dir={tmp_path}"),
+        "--config.model.implementation=blockwise",  # as on several devices
+    ]
+    line = ["plan", *sizes, "--accelerators=h100,tpu-v5e", f"--out={tmp_path}"]
+    records = []
+    for devices in (1, 4):
+        assert benchmark.main([*line, f"--devices={devices}"]) == 0
+        assert "| tpu-v5e |" in capsys.readouterr().out
+        records.append(json.loads((tmp_path / "results.jsonl").read_text()))
+    one, four = records
+    assert one["parameters"] == four["parameters"]
+    assert one["flops"] == pytest.approx(four["flops"], rel=0.05)  # what each device does for itself counts four times
+    assert one["batch"] == 4 * four["batch"]
+    assert one["temporaries"] > 2.5 * four["temporaries"]
+    assert benchmark.main([*line, "--config.model.num_heads=3"]) == 2
+    assert "width 32 is not divisible by num_heads 3" in capsys.readouterr().err
+
+
+def case(mode, attention, length, **more):
+    model = dict(encoding="rope", width=8, depth=1, num_heads=2, length=None)
+    optimizer = dict(learning_rate=1e-3)
+    shared = dict(model=model, optimizer=optimizer, steps=10, batch=1, window=16, memory=2**30, imports=[], run=True)
+    return {**shared, "mode": mode, "attention": attention, "length": length, **more}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "attention"), [("forward", "dense"), ("training", "window"), ("decoding", "window")])
+def test_programs_hold_memory_and_run_where_it_fits(mode, attention):
+    call = read_input(case(mode, attention, 32))
+    call.run()
+    call.run()
+    held = call.figures["held_bytes"]
+    assert held > 0
+    assert read_input(case(mode, attention, 32, memory=held - 1)).run is None
+    assert read_input(case(mode, attention, 32, run=False)).run is None
+
+
+def test_memory_of_dense_attention_is_that_of_its_arrays():
+    held = [read_input(case("forward", "dense", n, run=False)).figures["held_bytes"] for n in (256, 512)]
+    logits = 512**2 * 2 * 4
+    assert logits < held[1] < 4 * logits
+    assert held[1] > 3 * held[0]
+
+
+@pytest.mark.slow
+def test_a_tiny_decoder(tmp_path, capsys):
+    line = [
+        "context",
+        "--config=configs/decoder.py",
+        *TINY,
+        "--lengths=32,64",
+        "--window=16",
+        "--cell_seconds=0.2",
+        f"--out={tmp_path}",
+    ]
+    assert benchmark.main([*line, "--memory=1GiB"]) == 0
+    records = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert len(records) == 16
+    assert all(min(r["held_bytes"], r["seconds"]) > 0 for r in records)
+    assert (tmp_path / "context.png").stat().st_size > 10_000
+    assert "| dense | decoding | **" in capsys.readouterr().out
+    assert benchmark.main([*line, "--memory=1KiB", "--only=forward: dense"]) == 2
+    assert "no program fits 1 KiB: the smallest needs" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_it_runs_in_small_on_a_cpu_and_goes_on_where_it_was(tmp_path):
+    """The whole way, with what may be absent absent: workers, records, the table, and a second call."""
+    (tmp_path / "sitecustomize.py").write_text(ABSENT)
+    only = "kernel, kerple();seeds;decoder step: none, auto;attention, fb, 128: alibi"
+    command = [sys.executable, "-m", "experiments.benchmark", "accelerator", f"--out={tmp_path}", f"--only={only}"]
+    cheap = {name: os.environ[name] for name in ("JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS") if name in os.environ}
+    environment = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    environment |= {"JAX_PLATFORMS": "cpu", **cheap}
+    outputs = [
+        subprocess.run(command, cwd=REPO, capture_output=True, text=True, env=environment).stdout for _ in range(2)
+    ]
+    records = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    names = [(record["cell"]["title"], record["contender"]) for record in records]
+    assert len(set(names)) == len(records) >= 6
+    assert not [record["skip"] for record in records if record["skip"]]
+    (kernel,) = (record for record in records if "found" in record)
+    ran = {name: result for name, result in kernel["found"].items() if "refused" not in result}
+    assert {"blockwise", "dense", "pallas_interpret"} == set(ran)
+    assert all(agrees(kernel, result) for result in ran.values())
+    assert "This was run on a CPU, in small" in (tmp_path / "table.md").read_text()
+    assert "0 checks on cpu" in outputs[1]
