@@ -37,7 +37,7 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     from experiments.studies.weights import Weights
     from posjax.training.identity import read_run
     from posjax.training.initial import as_started, initial_params, options_of, start_of
-    from posjax.training.loop import Stopped, check, train
+    from posjax.training.loop import Programs, Stopped, train
     from posjax.training.processes import is_first
     from posjax.training.runs import Run
     from posjax.training.tasks import make_task
@@ -45,7 +45,8 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     seeds, start, options = (config.seed,), start_of(config), options_of(config)
     config = as_started(config, start)
     task = make_task(config)
-    programs = check(task, config, seeds)
+    programs = Programs(task, config, seeds)
+    programs.trace()  # refuses what the model refuses, before anything is computed
     initial = None if start is None else initial_params(start, task, seeds, **options)
     environment.compilation_cache(workdir / "compiled")  # a restart need not compile again
     for line in programs.left_out() if is_first() else ():

@@ -212,9 +212,13 @@ class Engine:
         self._named: dict[tuple[str, str], str] = {}  # the config_hash of each finished row
         self._twins: dict[tuple[str, str], dict[str, str]] = {}  # of a base: rows with an equal row before them
         shapes: dict[tuple[str, str], Weights] = {}
-        for row in self.rows:
+        for row in self.rows:  # before any is traced
             with _about(row):
                 self._prepare(row)
+                if self.missing(row) and self._given(row) is None:
+                    self._programs_of(self._at_best(row).training, self._missing_of_base(row), row)
+        for row in self.rows:
+            with _about(row):
                 if self.missing(row):
                     self._check(row, shapes)
 
@@ -330,10 +334,17 @@ class Engine:
                 check(subject, options)
 
     def _untrained(self, config: ConfigDict, seeds: tuple[int, ...], row: Row) -> Weights:
-        task = self._task(config, row)
-        programs = self._programs[row_hash(config), seeds] = loop.check(task, config, seeds)
+        programs, task = self._programs_of(config, seeds, row), self._task(config, row)
+        programs.trace()
         made = Run(task, task.model, programs.shapes().params, seeds, config, 0, {})
         return Weights(made, row_hash(config), {}, self.workdir)
+
+    def _programs_of(self, config: ConfigDict, seeds: tuple[int, ...], row: Row) -> loop.Programs:
+        """Made once for a training; refuses its data, sizes, optimizer and logger."""
+        key = row_hash(config), seeds
+        if key not in self._programs:
+            self._programs[key] = loop.Programs(self._task(config, row), config, seeds)
+        return self._programs[key]
 
     def _initial(self, row: Row, config: ConfigDict, seeds: tuple[int, ...]) -> Any:
         """Returns the parameters [R, ...] that a base starts from; None for random ones."""

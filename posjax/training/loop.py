@@ -55,13 +55,16 @@ class Programs:
       task, config, seeds: as `train` takes them.
 
     Raises:
-      ValueError: sizes that do not divide, an optimizer that cannot be.
+      ValueError: sizes that do not divide, an optimizer that cannot be, an unknown `config.logger`.
+      ImportError: a logger whose package is not installed.
     """
 
     def __init__(self, task: Task, config: ConfigDict, seeds: tuple[int, ...]):
         self.task, self._seeds = task, seeds
         self.mesh = mesh = task.mesh
         _check_sizes(config, seeds, shards(mesh))
+        if config.get("logger") is not None:
+            check_logger(config.logger)
         self.share = share_of(mesh, config.batch_size)
         optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
         self._start = functools.partial(init_state, task, optimizer, seeds)
@@ -90,7 +93,11 @@ class Programs:
         return evaluate(self.task, self.score, params, self.mesh)
 
     def trace(self) -> None:
-        """Traces the programs, the scores on the longest evaluation set alone; computes nothing."""
+        """Traces the programs, the scores on the longest evaluation set alone; computes nothing.
+
+        Raises:
+          ValueError: an encoding that the model cannot host; whatever else the model refuses.
+        """
         self.start.trace(None)
         self.step.trace(*self.arguments())
         *_, longest = self.task.evaluation().values()  # the last of several lengths is the longest
@@ -105,23 +112,6 @@ class Programs:
             return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(x.dtype), sharding=lies)
 
         return self.shapes(), {name: abstract(x) for name, x in self.task.batches(self._seeds[0])[0].items()}
-
-
-def check(task: Task, config: ConfigDict, seeds: tuple[int, ...]) -> Programs:
-    """Refuses what `train` would refuse, computing nothing: the model is traced in training and at evaluation.
-
-    The programs returned need not be traced again.
-
-    Raises:
-      ValueError: sizes that do not divide, an optimizer that cannot be, an encoding that the model cannot host; whatever
-        else the model refuses; an unknown `config.logger`.
-      ImportError: a logger whose package is not installed.
-    """
-    programs = Programs(task, config, seeds)
-    if config.get("logger") is not None:
-        check_logger(config.logger)
-    programs.trace()
-    return programs
 
 
 def train(
