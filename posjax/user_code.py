@@ -43,12 +43,12 @@ def import_source(source: str) -> ModuleType:
     """
     try:
         return _import_file(pathlib.Path(source)) if source.endswith(".py") else _import_module(source)
-    except BROKEN as error:
-        raise ValueError(f"{source}: {type(error).__name__}: {error}") from error
     except ValueError as error:
         if "use default_factory" not in str(error):  # which would make a list again: it has no hash
             raise
         raise ValueError(f"{source}: {str(error).replace('use default_factory', 'write a tuple')}") from error
+    except BROKEN as error:
+        raise ValueError(f"{source}: {type(error).__name__}: {error}") from error
 
 
 def place_of(error: BaseException) -> str | None:

@@ -123,7 +123,7 @@ def test_three_axes():
         ("harope(keys='inverted')", None, "harope has no keys 'inverted'; did you mean 'inverse'"),
         ("circulant_string()", DIMS._replace(head_dim=7), "must be even and at least 4, got 7"),
         ("comrope(kind='ld')", None, "comrope has no kind 'ld'"),
-        ("comrope(generator_dim=8, kind='axial')", ON_GRID, "among 2 position axes, but there are 1"),
+        ("comrope(generator_dim=8, kind='axial')", ON_GRID, "among 2 position axes, got 1 blocks"),
     ],
 )
 def test_what_cannot_be(spec, dims, message):

@@ -52,7 +52,8 @@ def trained(monkeypatch):
         return loop.Result(state, {"loss": {str(length): loss for length in config.eval_lengths}}, 0.1, 1.0)
 
     monkeypatch.setattr(loop, "train", train)
-    monkeypatch.setattr(loop, "check", lambda task, config, seeds: mock.create_autospec(loop.Programs, instance=True))
+    programs = mock.create_autospec(loop.Programs, instance=True)
+    monkeypatch.setattr(loop, "Programs", lambda task, config, seeds: programs)
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)
     monkeypatch.setattr(engine, "decoding_task", lambda config, splits: Toy(config))
     monkeypatch.setattr(sys, "argv", ["ablate"])
