@@ -14,6 +14,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # `make slow` runs goldens and precision once more as users do. XLA ends a process at a flag that it does not know.
 if os.environ.get("POSJAX_TESTS") != "optimised":
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
+    os.environ["JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS"] = "false"  # of each operation, a tenth of all time
     if importlib.metadata.version("jaxlib").startswith("0.10."):
         flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
         os.environ["XLA_FLAGS"] = f"{flags} {os.environ.get('XLA_FLAGS', '')}".strip()
