@@ -1,9 +1,5 @@
 """Specs, arguments of `attend` and command lines as nobody would write them: an answer, or one line with the mistake."""
 
-import json
-import os
-import pathlib
-import subprocess
 import sys
 
 import jax
@@ -17,11 +13,11 @@ from hypothesis import strategies as st
 from members import MEMBERS
 
 import posjax as pj
+from experiments import cli
 from posjax.attention import BEFORE_ATTENTION
 from posjax.hf import from_hf_layers
 from posjax.spec import parse_layers
 
-REPO = pathlib.Path(__file__).parents[1]
 SPECS = sorted({case.spec for member in MEMBERS.values() for case in member.variants})
 CONFIGURATION = {
     "model_type": "llama",
@@ -126,26 +122,6 @@ def get_config(size="small"):
     rows = ConfigDict({"rope(base=0.5)": "rope(base=0.5)"}, allow_dotted_keys=True)
     return ConfigDict({"model": model, "steps": 3, "seed": config_dict.placeholder(int), "rows": rows})
 """
-FORKED = """
-import json, os, sys
-from experiments import cli
-lines, out = json.loads(sys.stdin.read()), []
-sys.argv[0] = "throwaway"
-for line in lines:
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        os.dup2(write, 2)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        sys.argv[1:] = line
-        cli.run(lambda config, workdir: None, "A throwaway.")
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, errors="replace") as told:
-        err = told.read(20_000)
-    out.append([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), err])
-print(json.dumps(out))
-"""
 ARGUMENTS = [
     "--config=x.py",
     "--config=x.py:large",
@@ -163,7 +139,7 @@ ARGUMENTS = [
 
 
 @counts(12, 40)
-def test_command_lines(count, tmp_path):
+def test_command_lines(count, tmp_path, monkeypatch, capfd):
     """Exit 0, or 2 and one line on stderr."""
     (tmp_path / "x.py").write_text(CONFIG)
     lines: list[list[str]] = []
@@ -184,18 +160,17 @@ def test_command_lines(count, tmp_path):
             lines.append([*(ARGUMENTS[:1] if whole else []), *drawn])
 
     collect()
-    text = json.dumps(lines)
-    environment = os.environ | {"PYTHONPATH": str(REPO), "PYTHONIOENCODING": "utf-8:replace"}
-    command = [sys.executable, "-c", FORKED]
-    done = subprocess.run(
-        command, input=text, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=True
-    )
-    found = json.loads(done.stdout)
-    assert len(found) == len(lines)
-    for arguments, (code, err) in zip(lines, found, strict=True):
+    monkeypatch.chdir(tmp_path)
+    codes = set()
+    for arguments in lines:
+        monkeypatch.setattr(sys, "argv", ["throwaway", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.run(lambda config, workdir: None, "A throwaway.")
+        code, err = ended.value.code, capfd.readouterr().err
         mistaken = code == 2 and err.startswith("error: ") and err.count("\n") == 1
         assert mistaken or (code == 0 and not err), (arguments, code, err)
-    assert {0, 2} == {code for code, _ in found}
+        codes.add(code)
+    assert codes == {0, 2}
 
 
 def test_the_fuzzers_find_what_is_wrong():
