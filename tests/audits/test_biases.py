@@ -52,9 +52,24 @@ def as_softmax_sees(bias):
     return bias - np.diagonal(bias, axis1=1, axis2=2)[:, :, None]
 
 
-@pytest.mark.parametrize("causal", [True, False])
+def marks(n: int, causal: bool):
+    """Every sixteenth is fast, and half of the others slow: each bias once."""
+    return (
+        []
+        if n % 8 == 0 and causal == (n % 16 == 0)
+        else pytest.mark.slow
+        if causal == bool(n % 2)
+        else pytest.mark.thorough
+    )
+
+
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.slow if n % 8 else [], id=case.spec) for n, case in enumerate(CASES)]
+    ("case", "causal"),
+    [
+        pytest.param(case, causal, marks=marks(n, causal), id=f"{case.spec}-{causal}")
+        for n, case in enumerate(CASES)
+        for causal in (True, False)
+    ],
 )
 def test_no_registered_bias_or_mask_is_accused(case, causal):
     """A spec that is found has the same bias and mask, but for T5's table."""
