@@ -246,7 +246,7 @@ _WORDS = {">=": "at least", ">": "above", "<=": "at most"}
 
 
 def refuse_unhashable(cls: type, name: str, value: object) -> None:
-    """Raises a ValueError for an array, a list or a dict as an argument of an encoding."""
+    """Raises a ValueError for an array, a list, a dict or a set as an argument of a class."""
     if isinstance(value, (jax.Array, np.ndarray, list, dict, set)) and not isinstance(value, jax.core.Tracer):
         raise ValueError(
             f"{getattr(cls, 'spec_name', '') or cls.__name__}({name}=...) is of the type {type(value).__name__}, which has "

@@ -84,17 +84,18 @@ def register_pattern(name: str) -> Callable[[type[_Class]], type[_Class]]:
 
 
 def plain_arguments(cls: type[_Class]) -> type[_Class]:
-    """Class decorator: NumPy scalars become numbers of Python, which JSON spells, and lists tuples, which have a hash."""
+    """Class decorator for arguments that JSON spells and that have a hash.
+
+    NumPy scalars become numbers of Python, lists tuples. Arrays, dicts and sets raise a ValueError.
+    """
     init = cls.__init__
 
     @functools.wraps(init)
     def made(self, *args, **kwargs):
         args, kwargs = _plain(args), {name: _plain(value) for name, value in kwargs.items()}
-        if isinstance(self, Encoding):
-            for field, value in zip(dataclasses.fields(self), args, strict=False):
-                refuse_unhashable(cls, field.name, value)
-            for name, value in kwargs.items():
-                refuse_unhashable(cls, name, value)
+        names = (field.name for field in dataclasses.fields(self))
+        for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
+            refuse_unhashable(cls, name, value)
         init(self, *args, **kwargs)
 
     cls.__init__ = made

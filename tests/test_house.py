@@ -26,12 +26,12 @@ MAX_FUNCTION = 60  # lines, beside the docstring
 # The budget: lines of Python and JavaScript by room; tests are a room. A commit lowers a number where it can, and says in
 # the number's line why it raises one.
 LINES = {
-    "posjax": 3_469,  # mistakes of hooks, headers, arguments and a full stdout are one line
-    "posjax/attention": 3_145,  # parameters in float64
+    "posjax": 3_470,  # mistakes of hooks, headers, arguments and a full stdout are one line
+    "posjax/attention": 3_144,  # parameters in float64
     "posjax/audits": 1_572,  # what a rotation returns that is no array
     "posjax/data": 4_375,
-    "posjax/describe": 3_929,  # wrong_hook names the hook of an error far from it
-    "posjax/encodings": 9_320,
+    "posjax/describe": 3_932,  # wrong_hook names the hook of an error far from it
+    "posjax/encodings": 9_319,
     "posjax/hf": 1_268,
     "posjax/models": 2_518,  # a norm inside the MLP
     "posjax/pretrained": 4_543,  # names that tell heads, the warning where none does; EVA-02 B/L/E and RoPE-Mixed
@@ -41,9 +41,9 @@ LINES = {
     "experiments/atlas": 5_003,  # addresses as directories
     "experiments/benchmarks": 2_608,  # plan came in: +200
     "experiments/report": 3_466,  # equal records
-    "experiments/studies": 2_827,  # readings that must equal
+    "experiments/studies": 2_841,  # readings that must equal
     "configs": 4_354,
-    "tests": 43_375,  # values of hooks, headers, arguments, float64, equal readings
+    "tests": 43_385,  # values of hooks, headers, arguments, float64, equal readings
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

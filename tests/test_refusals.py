@@ -91,6 +91,13 @@ def test_an_ablation_refuses_its_second_study(wrong, message, data_dir, tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
+def test_no_row_is_traced_before_all_are_read(data_dir, tmp_path, monkeypatch):
+    """Data, sizes, optimizers and loggers of all rows take no second, models do."""
+    monkeypatch.setattr(loop.Programs, "trace", lambda self: pytest.fail("it traces"))
+    with pytest.raises(ValueError, match="no logger is named 'wand'"):
+        ablate.main(ablation(data_dir, logger="wand"), tmp_path)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [({"model__num_heads": 3}, "3"), ({"logger": "tensorboard"}, "tensorboardX"), ({"steps": 0}, "steps=0")],

@@ -6,7 +6,6 @@ finished rows are not run again, and the training under way resumes from its che
 
 import contextlib
 import dataclasses
-import functools
 import inspect
 import itertools
 import json
@@ -48,7 +47,7 @@ from experiments.studies.plan import (
     with_rows,
     with_variants,
 )
-from experiments.studies.readings import RESIZED, alike, encoded, is_searched, read_as, resized, spec_of
+from experiments.studies.readings import RESIZED, equal_readings, is_searched, read_as, resized, spec_of
 from experiments.studies.running import Progress, StopRequest
 from experiments.studies.search import check_search, find_factors
 from experiments.studies.tuner import Tuner, with_tune
@@ -486,20 +485,14 @@ class Engine:
         return self.workdir / plain(row.study) / f"{plain(label)}-{named}"
 
     def _twins_of(self, row: Row, base: Weights) -> dict[str, str]:
-        """Returns {row: an earlier row of this base whose encodings compute the same at every length}; says so once."""
+        """Returns `equal_readings` of a base's rows that read it as it was trained; says once which they are."""
         key, table = (row.study, row.base), self.study.tables[row.study]
         if key in self._twins:
             return self._twins[key]
         lengths = sizes_of(table)[::-1] if row.training.task == "language_model" else []  # long ones differ first
         rows = [each for each in self.rows if (each.study, each.base) == key and each.finetune is None]
         subjects = {each.label: Subject(each, table, base, base) for each in rows if not is_searched(each.read)}
-        outputs = functools.cache(lambda label, length: encoded(*subjects[label].at(length), length))
-        twins: dict[str, str] = {}
-        for label in subjects if lengths and len(rows) > 1 else ():
-            firsts = (each for each in itertools.takewhile(label.__ne__, subjects) if each not in twins)
-            equal = (each for each in firsts if all(alike(outputs(label, n), outputs(each, n)) for n in lengths))
-            if (twin := next(equal, None)) is not None:
-                twins[label] = twin
+        twins = equal_readings({label: subject.at for label, subject in subjects.items()}, lengths)
         for twin in dict.fromkeys(twins.values()):
             same = ", ".join(label for label, other in twins.items() if other == twin)
             spans = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[-1], lengths[0])))

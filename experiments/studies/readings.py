@@ -8,7 +8,9 @@ A function gets the encodings of the layers, one for each kind of layer in a pat
 the encodings of the new pattern. Configs write such functions where a reading depends on the length or the resolution.
 """
 
-from collections.abc import Callable, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -137,6 +139,25 @@ def encoded(model: Decoder, params: Any, length: int) -> list[np.ndarray]:
         seeds = [jax.tree.map(lambda leaf, index=index: jnp.asarray(leaf[index]), own) for index in range(count)]
         found[name, encoding] = np.concatenate([_outputs(encoding, one, model.block, length) for one in seeds])
     return [found[layer] for layer in layers]
+
+
+def equal_readings(
+    readings: Mapping[str, Callable[[int], tuple[Decoder, Any]]], lengths: Sequence[int]
+) -> dict[str, str]:
+    """Returns {name: an earlier name} of readings whose encodings compute the same at every length.
+
+    Args:
+      readings: functions from a length to the model and the parameters that read it.
+    """
+    outputs = functools.cache(lambda name, length: encoded(*readings[name](length), length))
+    equal: dict[str, str] = {}
+    for name in readings if lengths else ():
+        earlier = (other for other in itertools.takewhile(name.__ne__, readings) if other not in equal)
+        for other in earlier:
+            if all(alike(outputs(name, length), outputs(other, length)) for length in lengths):
+                equal[name] = other
+                break
+    return equal
 
 
 def alike(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> bool:

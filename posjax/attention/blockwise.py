@@ -1,13 +1,13 @@
 """Attention in O(T + S) memory: an online softmax over tiles, recomputed in the backward pass.
 
 Milakov & Gimelshein (2018), arXiv 1805.02867; Rabe & Staats (2021), arXiv 2112.05682; Dao et al. (2022), arXiv 2205.14135.
-The forward pass, for one sequence; the names are those of the code below:
+The forward pass for one sequence, with the names of the code below:
 
     operands = queries, keys, values, sites and parameters, laid out in whole tiles       # laid_out
     peak, total, out = -infinity, 0, 0  for every query and head                          # _Running
     for (i, j) in the tiles of queries i and keys j in which a query may see a key:       # _over_tiles, seen_tiles
         logits = scale * q[i] @ k[j].T + bias of the sites of i and j                     # _logits, TileBias.logits
-        logits = -infinity where the sites of i do not see those of j                     # visible
+        logits = -infinity where a query does not see a key, by their sites               # visible
         new_peak = max(peak[i], max(logits))
         weights = exp(logits - new_peak)
         fade = exp(peak[i] - new_peak)

@@ -121,9 +121,8 @@ def tokamax(
     heads = x.rotated_q, x.rotated_k, _like(x.rotated_k, x.v)
     options |= dict(scale=scale, logits_soft_cap=softcap, implementation=implementation)
     out = importlib.import_module("tokamax").dot_product_attention(*heads, **options)
-    return (out if "mask" not in options else jnp.where(jnp.any(seen, axis=1)[:, None, None], out, 0.0)).astype(
-        x.q.dtype
-    )
+    out = jnp.where(jnp.any(seen, axis=1)[:, None, None], out, 0.0) if "mask" in options else out
+    return out.astype(x.q.dtype)
 
 
 @jax.custom_vjp

@@ -103,7 +103,7 @@ def with_gradients(layer: Layer, implementation: str, dtype: Any, given: Any = N
 
 def differences(found: tuple[Any, Gradients], expected: tuple[Any, Gradients]) -> Mapping[str, float]:
     """The largest difference of the output and of each group of gradients, over the largest number there."""
-    differences = {}
+    largest = {}
     for name, got, want in zip(_GROUPS, (found[0], *found[1]), (expected[0], *expected[1]), strict=True):
         got, want = ([np.asarray(leaf, np.float64) for leaf in jax.tree.leaves(group)] for group in (got, want))
         greatest = max((float(np.abs(leaf).max(initial=0.0)) for leaf in want), default=0.0)
@@ -112,5 +112,5 @@ def differences(found: tuple[Any, Gradients], expected: tuple[Any, Gradients]) -
             for a, b in zip(got, want, strict=True)
         ]
         if each:
-            differences[name] = float(np.max(each))  # NaN where one is, unlike max
-    return differences
+            largest[name] = float(np.max(each))  # NaN where one is, unlike max
+    return largest

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from posjax.attention.dense import shown, tile_logits, visible
-from posjax.describe.worlds import Part, box, layer_output, normal, with_relation
+from posjax.describe.worlds import Part, box, layer_output, normal, shaped, with_relation
 from posjax.encoding import Dims, Encoding, Params, Site, axes
 
 _SAME = 1e-4  # of a matrix entry, relative to its block
@@ -161,9 +161,7 @@ def bias(part: Part, dims: Dims) -> tuple[Float[np.ndarray, "H T S"], bool]:
     _, q, k = content(dims, count)
     whole = (dims.num_heads, count, count)
     found = part.encoding.bias(part.params, q, site, k, site)
-    shape = np.shape(found)
-    if len(shape) > 3 or any(n not in (1, size) for n, size in zip(shape[::-1], whole[::-1], strict=False)):
-        raise ValueError(f"{part.encoding}: bias returned {[*shape]}, expected [H, T, S], here {[*whole]}")
+    found = shaped("bias", found, "[H, T, S], [1, T, S] or a number", whole, (1, *whole[1:]), ())
     found = np.broadcast_to(found, whole)
     other_site = site
     if jax.tree.leaves(site.state):

@@ -31,6 +31,7 @@ from posjax.describe.worlds import (
     layer_output,
     make_world,
     placed_parts,
+    shaped,
     site_from,
     tokens_at,
 )
@@ -177,7 +178,7 @@ def hooks_return_their_shapes(runs: Runs) -> float:
     def call():
         for part in placed_parts(w.encoding, w.params, w.site):
             site = site_from("place", part.encoding.place(part.params, part.site), len(w.x))
-            x = _shaped("embed", part.encoding.embed(part.params, w.x, site), "[T, M]", w.x.shape)
+            x = shaped("embed", part.encoding.embed(part.params, w.x, site), "[T, M]", w.x.shape)
             site = site_from("observe", part.encoding.observe(part.params, x, site), len(w.x))
             _call_on_tile(part.encoding, part.params, jnp.einsum("tm,nmhd->nthd", x, w.weights), site)
 
@@ -208,35 +209,25 @@ def _call_on_tile(e: Encoding, params: Params, qkv, site: Site) -> None:
     resized = "product" in e.hooks or {each.shape[-1] for each in turned} != {q.shape[-1]}
     for what, before, after in (("queries", q, turned[0]), ("keys", k, turned[1])):
         sized = before.shape if kept else (*before.shape[:2], *np.shape(after)[2:3])
-        _shaped("rotate", after, f"{what} {list(before.shape[:2])} by {'head dim' if kept else 'any size'}", sized)
+        shaped("rotate", after, f"{what} {list(before.shape[:2])} by {'head dim' if kept else 'any size'}", sized)
     if resized == kept:
         raise HookError(
             f"rotate or product {'needs' if resized else 'does not need'} HEAD_DIM, which is {'not ' * kept}declared"
         )
-    _shaped("value", e.value(params, v, site), "[S, K, E]", v.shape)
-    product = _shaped("product", e.product(turned[0], q_site, turned[1], site), "[H, T, S]", logits)
+    shaped("value", e.value(params, v, site), "[S, K, E]", v.shape)
+    product = shaped("product", e.product(turned[0], q_site, turned[1], site), "[H, T, S]", logits)
     bias = e.bias(params, q, q_site, k, site)
-    _shaped("bias", bias, "[H, T, S], [1, T, S] or a number", logits, (1, *logits[1:]), ())
+    shaped("bias", bias, "[H, T, S], [1, T, S] or a number", logits, (1, *logits[1:]), ())
     if not isinstance(e.mask(), Mask):
         raise HookError(f"mask returned {type(e.mask()).__name__}, expected a mask, see posjax/mask.py")
     if (sink := e.sink(params, q_site, q.shape[1])) is not None:
         of_queries = Needs.SINK_OF_QUERIES in e.needs
         words = "[T, H], as it needs SINK_OF_QUERIES" if of_queries else "[H], or [T, H] with SINK_OF_QUERIES"
-        _shaped("sink", sink, words, logits[1::-1] if of_queries else logits[:1])
+        shaped("sink", sink, words, logits[1::-1] if of_queries else logits[:1])
     seen = jnp.ones(logits[1:], bool)
-    weights = _shaped("weigh", e.weigh(params, product + bias, seen, q_site, site), "[H, T, S]", logits)
-    _shaped("read", e.read(params, weights, q_site, site), "[T, H, E] or a number", read, ())
-    _shaped("output", e.output(params, jnp.ones(read), q_site), "[T, H, E]", read)
-
-
-def _shaped(hook: str, value: Any, words: str, *shapes: tuple[int, ...]) -> Any:
-    """The value, if it has one of the shapes; numbers have the shape ()."""
-    shape = () if isinstance(value, int | float) else getattr(value, "shape", None)
-    if shape not in shapes:
-        returned = type(value).__name__ if shape is None else list(shape)
-        sizes = f", here {' or '.join(str(list(each)) for each in shapes if each)}"
-        raise HookError(f"{hook} returned {returned}, expected {words}{sizes}")
-    return value
+    weights = shaped("weigh", e.weigh(params, product + bias, seen, q_site, site), "[H, T, S]", logits)
+    shaped("read", e.read(params, weights, q_site, site), "[T, H, E] or a number", read, ())
+    shaped("output", e.output(params, jnp.ones(read), q_site), "[T, H, E]", read)
 
 
 def placed_sites_are_well_formed(runs: Runs) -> float:

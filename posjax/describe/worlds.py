@@ -60,11 +60,25 @@ def make_world(encoding: Encoding, dims: Dims, num_axes: int) -> World:
     return World(encoding, awake(encoding.init(jax.random.key(1), dims))[0], x, with_relation(encoding, site), weights)
 
 
+def shaped(hook: str, value: Any, words: str, *shapes: tuple[int, ...]) -> Any:
+    """Returns what a hook returned; a number has the shape ().
+
+    Raises:
+      HookError: it has none of the shapes, which `words` describe.
+    """
+    shape = () if isinstance(value, int | float) else getattr(value, "shape", None)
+    if shape not in shapes:
+        returned = type(value).__name__ if shape is None else list(shape)
+        sizes = f", here {' or '.join(str(list(each)) for each in shapes if each)}"
+        raise HookError(f"{hook} returned {returned}, expected {words}{sizes}")
+    return value
+
+
 def site_from(hook: str, value: Any, count: int) -> Site:
     """Returns the site that a hook returned.
 
     Raises:
-      HookError: it is no site of `count` tokens.
+      HookError: it has not `count` tokens, or it is another value.
     """
     if not isinstance(value, Site):
         raise HookError(f"{hook} returned {type(value).__name__}, expected the site: site._replace(...)")
@@ -122,7 +136,7 @@ def awake(params: Params) -> tuple[Params, list[str]]:
     """Parameters with random numbers in place of leaves that are all zero, which show nothing; and those leaves' names.
 
     Raises:
-      HookError: a leaf is no array of numbers.
+      HookError: a leaf is another value than an array of numbers.
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(params)
     found, asleep = [], []

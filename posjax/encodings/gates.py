@@ -202,9 +202,8 @@ class SelectiveRope(Encoding):
     [rank, H, D/2], and taps [d_conv, H, D/2], the last of them the token's own.
 
     Raises:
-      ValueError: for a base that is not positive, a rank or d_conv below 1,
-        a d_conv above 64; from `init` for an odd head dim or a width that
-        the heads do not divide.
+      ValueError: for a base that is not positive, a rank or d_conv below 1, a d_conv above 64; from `init` for
+        an odd head dim or a width that the heads do not divide.
     """
 
     family = "contextual"

@@ -53,7 +53,7 @@ def as_softmax_sees(bias):
 
 
 def marks(n: int, causal: bool):
-    """Every sixteenth is fast, and half of the others slow: each bias once."""
+    """Marks one direction of every eighth case as fast, one of each other case as slow, the rest as thorough."""
     return (
         []
         if n % 8 == 0 and causal == (n % 16 == 0)

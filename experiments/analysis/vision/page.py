@@ -181,6 +181,9 @@ def _distance(found: Findings, images: Pictures) -> Section:
     return Section("Attention distance", text, figures)
 
 
+_READERS = 2  # tokens without position that are drawn: a class token and a register
+
+
 def _without_position(images: Pictures) -> list[str]:
     """Returns the names of the tokens without position, in their order."""
     model = images.subject.model
@@ -202,16 +205,13 @@ def _read(found: Findings, images: Pictures) -> Iterator[Section]:
     )
     for index, name in enumerate(names):
         far, entropy = read[..., index, :].mean(axis=(0, 2)).T
-        told = (f"{np.exp(e):.0f} at {d:.0f} pixels" for d, e in zip(far, entropy, strict=True))
-        text += f"{'; ' if index else ''}{name}: {', '.join(told)}"
+        layers = (f"{np.exp(e):.0f} at {d:.0f} pixels" for d, e in zip(far, entropy, strict=True))
+        text += f"{'; ' if index else ''}{name}: {', '.join(layers)}"
     figures = {
         f"attention_of_{name.replace(' ', '_')}": plots.reading_maps(images.pixels[0], found.read[:, :, index], name)
         for index, name in enumerate(names[:_READERS])
     }
     yield Section("Attention of the class token and registers", f"{text}.", figures)
-
-
-_READERS = 2  # tokens without position that are drawn: a class token and a register
 
 
 def _rollout(found: Findings, images: Pictures) -> Section:

@@ -134,20 +134,20 @@ def table_entry(name: str, model: ViT, shapes: Shapes) -> list[Entry]:
 
 
 def split_heads(
-    width: int, depth: int, hints: Hints, config: Mapping[str, Any], told: int | None = None, wide: bool = True
+    width: int, depth: int, hints: Hints, config: Mapping[str, Any], shown: int | None = None, wide: bool = True
 ) -> int:
     """Returns the number of heads, which matrices do not show; warns where heads of 64 channels are a guess.
 
     Args:
       config: a number of heads or a known name of the model in it tells the number.
-      told: the number by other tensors of the file.
+      shown: the number by other tensors of the file.
       wide: whether a size of the published models with wider heads tells the number.
 
     Raises:
       ValueError: the heads do not divide the width.
     """
     heads = hints.num_heads or config.get("num_attention_heads") or (config.get("model_args") or {}).get("num_heads")
-    heads = heads or told or (_HEADS.get((width, depth)) if wide else None)
+    heads = heads or shown or (_HEADS.get((width, depth)) if wide else None)
     name = config.get("architecture") or ""
     channels = None if heads else next((size for pattern, size in _NAMED if re.search(pattern, name)), None)
     number = heads or width // (channels or 64)

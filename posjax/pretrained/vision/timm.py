@@ -63,13 +63,13 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str
     packed = not gated and up == 2 * shapes["blocks.0.mlp.fc2.weight"][1]
     # SigLIP 2's giant has wider heads than others of the same width and depth, which have layer scale.
     giant = (width, depth) == (1536, 40) and not is_eva and "blocks.0.ls1.gamma" not in shapes
-    told = shapes[_MIXED][2] if _MIXED in shapes else 16 if giant else None
+    shown = shapes[_MIXED][2] if _MIXED in shapes else 16 if giant else None
     fields = dict(
         num_classes=shapes["head.weight"][0] if "head.weight" in shapes else 0,
         patch_size=square_patch(kernel[2:], "patch_embed.proj.weight"),
         width=width,
         depth=depth,
-        num_heads=split_heads(width, depth, hints, config, told, not gated or width != 1280),
+        num_heads=split_heads(width, depth, hints, config, shown, not gated or width != 1280),
         mlp_dim=up // 2 if packed else up,
         mlp="swiglu" if gated or packed else _activation(config),
         mlp_bias=True,
