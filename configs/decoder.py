@@ -75,7 +75,7 @@ def _data() -> ConfigDict:
     data.train_split = "train"
     data.eval_split = "validation"
     data.length = 256  # tokens in a training window
-    data.positions = "document"  # offsets in the document; "window" restarts at 0 at each window's edge
+    data.positions = "document"  # offsets in the document; "window", "stream": in the window; "stream" joins documents
     data.ladder = ConfigDict()
     data.ladder.steps = 0  # in which the context grows to the length (SkyLadder); 0: it is that from the first step on
     data.ladder.start = 32  # tokens of the first context

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
@@ -68,15 +69,26 @@ def is_float(x) -> bool:
     return jnp.issubdtype(x.dtype, jnp.inexact)
 
 
+def split_leaves(tree: Any, wanted: Callable[[Any], bool]) -> tuple[list[Any], Callable]:
+    """The leaves that are wanted, and a function that rebuilds the tree from others in their places."""
+    leaves, structure = jax.tree.flatten(tree)
+    is_wanted = [wanted(x) for x in leaves]
+
+    def joined(others):
+        others = iter(others)
+        return structure.unflatten([next(others) if own else x for own, x in zip(is_wanted, leaves, strict=True)])
+
+    return [x for own, x in zip(is_wanted, leaves, strict=True) if own], joined
+
+
 def split_floats(tree: Any) -> tuple[list[jax.Array], Callable]:
     """The float leaves, and a function that rebuilds the tree from other floats."""
-    leaves, structure = jax.tree.flatten(tree)
+    return split_leaves(tree, is_float)
 
-    def joined(floats):
-        floats = iter(floats)
-        return structure.unflatten([next(floats) if is_float(x) else x for x in leaves])
 
-    return [x for x in leaves if is_float(x)], joined
+def split_known(tree: Any) -> tuple[list[jax.Array], Callable]:
+    """The leaves but numpy arrays, which stay known when JAX traces a function of the others."""
+    return split_leaves(tree, lambda x: not isinstance(x, np.ndarray))
 
 
 def _floats_of(tree: Any, other: Any) -> list[jax.Array]:

@@ -280,7 +280,7 @@ class Hosted:
         if first.ndim - (1 if others else 0) == 2:
             return function(self.site, x, *others)
         axis = batch_axis(self.site)
-        site = self.site if axis is None else split_as(first, self.site)
+        site = split_as(first, self.site) if isinstance(axis, int) else self.site
         run = jax.vmap(function, in_axes=(axis, *(0 for _ in (x, *others))), spmd_axis_name=spmd_axis_name)
         return run(site, *split_as(first, (x, *others)))
 
@@ -363,9 +363,16 @@ def _placed(run: Callable[..., Site], params: Params, site: Site, key: jax.Array
     return run(params, site, key)
 
 
-def batch_axis(site: Site) -> int | None:
-    """0 if every sequence of the batch has a site of its own, None if all share one: the `in_axes` of a site."""
-    return 0 if site.segment.ndim == 2 else None
+def batch_axis(site: Site) -> int | Site | None:
+    """Returns the `in_axes` of a site: None if the sequences of the batch share it, 0 if each has its own.
+
+    Sequences with documents of their own, [B, T], may share a position and a prefix, which then stay known when traced.
+    """
+    if site.segment.ndim == 1:
+        return None
+    if site.prefix.ndim == 2:
+        return 0
+    return jax.tree.map(lambda leaf: 0, site)._replace(position=None, prefix=None)
 
 
 def _refuse_of_flax(dropout_rate: float, precision: Any, einsums: tuple) -> None:

@@ -97,15 +97,8 @@ def attend(
     implementation = "dense" if return_weights else implementation
     options = dict(causal=causal, **orders, softcap=softcap, implementation=implementation)
     name = choose(encoding, q, k, v, q_site, k_site, **options).implementation
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
     operands = transform(encoding, params, q, k, v, q_site, k_site, q_order, k_order)
-    if name != "dense" and not isinstance(scale, float | int):  # learned: others take a number
-        if "product" in encoding.hooks:
-            raise ValueError(
-                f"a scale that is traced goes into queries, and {encoding} multiplies them with keys in its own way: "
-                f"implementation={name!r} takes a number for it, implementation='dense' an array"
-            )
-        operands, scale = operands._replace(rotated_q=(operands.rotated_q * scale).astype(q.dtype)), 1.0
+    operands, scale = scaled(encoding, operands, scale, name)
     if not return_weights:
         options = dict(scale=scale) if softcap is None else dict(scale=scale, softcap=softcap)
         return finish(encoding, params, backend(name).run(encoding, operands, **options), q_site)
@@ -139,6 +132,21 @@ def transform(
     rotated = encoding.rotate(params, q, q_site, keys, k_site)
     values = encoding.value(params, values, k_site).astype(v.dtype)
     return Operands(params, q, k, *rotated, values, q_site, k_site, q_order, k_order)
+
+
+def scaled(
+    encoding: Encoding, x: Operands, scale: float | Array | None, implementation: str
+) -> tuple[Operands, float | Array]:
+    """Returns the operands and the scale for an implementation: dense attention alone takes a traced one, else queries do."""
+    scale = x.q.shape[-1] ** -0.5 if scale is None else scale
+    if implementation == "dense" or isinstance(scale, float | int):
+        return x, scale
+    if "product" in encoding.hooks:
+        raise ValueError(
+            f"a scale that is traced goes into queries, and {encoding} multiplies them with keys in its own way: "
+            f"implementation={implementation!r} takes a number for it, implementation='dense' an array"
+        )
+    return x._replace(rotated_q=(x.rotated_q * scale).astype(x.q.dtype)), 1.0
 
 
 def finish(encoding: Encoding, params: Params, out: Float[Array, "T H C"], q_site: Site) -> Float[jax.Array, "T H E"]:

@@ -26,7 +26,8 @@ Tokens = Array | jax.ShapeDtypeStruct
 PLATFORMS = ["cpu", "gpu", "tpu"]
 _HOPPER = "9.0"
 _SHORT = 1024 * 1024  # logits a head, up to which the kernel for GPUs was not timed
-_SEEN_WIDTH = 64  # the head dim of its checks
+_LARGE = 2**28  # logits that fill 1 GiB in float32
+_WIDTHS = (64, 128)  # the head dims of its checks
 
 
 class Asked(NamedTuple):
@@ -37,6 +38,7 @@ class Asked(NamedTuple):
     platform: str
     capability: str | None  # of the GPU, as "9.0"; None where there is none
     softcap: float | None = None  # see `attend`
+    devices: int = 1  # that share the queries of a sequence
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,7 @@ class Backend:
       preferred: whether "auto" prefers it to dense and blockwise wherever it can compute; or a function of an `Asked` that
         says so.
       softcaps: whether `run` takes `softcap=`; if not, a softcap is refused.
+      parts: whether `run` takes `part=`, the `Part` of a device in a mesh: so a kernel must, whose heads XLA cannot split.
       elsewhere: the end of the refusal on other platforms: what to do instead.
 
     Raises:
@@ -63,6 +66,7 @@ class Backend:
     platform: str | None = None
     preferred: bool | Callable[[Asked], bool] = False
     softcaps: bool = False
+    parts: bool = False
     hooks: frozenset[str] = WITHIN_ATTENTION
     elsewhere: str = ""
 
@@ -127,15 +131,16 @@ def _pallas_refuses(asked: Asked) -> str | None:
 
 
 def _pallas_leads(asked: Asked) -> bool:
-    """Whether the kernel is preferred: for long inputs and heads of 64 channels, under rotary encodings and ALiBi, as it was
-    seen right and fastest on an H100 (results/accelerator); on one device, since XLA does not share a kernel's work."""
-    q, k, v = asked.operands.q, asked.operands.k, asked.operands.v
-    seen = all(_was_seen(member) for member in members(asked.encoding)) and Needs.HEAD_DIM not in asked.encoding.needs
-    long = q.shape[0] * k.shape[0] > _SHORT and q.shape[2] == v.shape[2] == _SEEN_WIDTH
-    return seen and long and jax.device_count() == 1
+    """Whether the kernel is preferred: for long inputs under rotary encodings and ALiBi, as it was seen fastest on an H100
+    (results/accelerator), and under all that it computes where dense attention needs more than 1 GiB."""
+    (queries, heads, width), keys = asked.operands.q.shape, asked.operands.k.shape[0]
+    logits = queries * keys
+    if Needs.HEAD_DIM in asked.encoding.needs or not width == asked.operands.v.shape[2] in _WIDTHS:
+        return False
+    return logits * heads > _LARGE or (logits > _SHORT and all(map(_was_timed, members(asked.encoding))))
 
 
-def _was_seen(member: Encoding) -> bool:
+def _was_timed(member: Encoding) -> bool:
     is_alibi = member.spec_name == "alibi" and getattr(member, "direction", "split") != "split"
     return is_alibi or not member.hooks & _IN_KERNEL
 
@@ -149,19 +154,22 @@ BACKENDS = {
         _pallas_refuses,
         "gpu",
         preferred=_pallas_leads,
+        parts=True,
         hooks=_IN_KERNEL,
         elsewhere='; "pallas_interpret" runs it anywhere, slowly',
     ),
     "pallas_interpret": Backend(
         lambda *given, **options: _kernel().pallas(*given, interpret=True, **options),
         lambda asked: _kernel().refusal(asked.encoding, asked.operands, interpret=True),
+        parts=True,
         hooks=_IN_KERNEL,
     ),
     "cudnn": Backend(
         cudnn,
-        lambda asked: cudnn_refusal(asked.encoding, asked.operands, asked.capability),
+        lambda asked: cudnn_refusal(asked.encoding, asked.operands, asked.capability, asked.devices),
         "gpu",
         preferred=True,
+        parts=True,
         hooks=_MASKS,
     ),
     "splash": Backend(
@@ -169,6 +177,7 @@ BACKENDS = {
         lambda asked: splash_refusal(asked.encoding, asked.operands),
         "tpu",
         preferred=True,
+        parts=True,
         hooks=_MASKS_AND_SINKS,
     ),
     # Never chosen by "auto": it has run on CPUs only.

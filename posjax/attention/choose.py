@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from posjax.attention import backends
 from posjax.attention.backends import Asked, Tokens
@@ -15,6 +16,7 @@ from posjax.encoding import Array, Encoding, Site
 # tokens, tiles took 0.55 (T5) and 0.79 (ALiBi) of the time of one product, in a twenty-fifth of its memory; below 4,096
 # nothing was measured.
 _DENSE_LOGITS = {"cpu": 64 * 64, "gpu": 2048 * 2048, "tpu": 1024 * 1024}
+_HOPPERS = ("H100", "H200", "GH200")  # GPUs of compute capability 9.0
 
 
 class Choice(NamedTuple):
@@ -39,6 +41,7 @@ def choose(
     implementation: str = "auto",
     platform: str | None = None,
     capability: str | None = None,
+    devices: int = 1,
 ) -> Choice:
     """The implementation that `attend` takes; arrays may be `jax.ShapeDtypeStruct`s.
 
@@ -48,8 +51,9 @@ def choose(
     Args:
       q, k, v, q_site, k_site, causal, q_order, k_order, softcap: as in `attend`; orders of None follow the arrays.
       implementation: "auto", or the name of one.
-      platform: "cpu", "gpu" or "tpu"; jax's default backend if None.
-      capability: compute capability of the GPU, as "9.0"; that of the first one here if None.
+      platform: "cpu", "gpu" or "tpu"; if None that of the devices in the type of q (its mesh), else jax's default backend.
+      capability: compute capability of the GPU, as "9.0"; that of these devices if None.
+      devices: the number of devices that share the queries of a sequence.
 
     Raises:
       ValueError: for an unknown implementation, or one that cannot compute this, with the reason.
@@ -61,11 +65,12 @@ def choose(
     Choice(implementation='dense', reason='4096 logits a head are few')
     Choice(implementation='blockwise', reason='16777216 logits a head, and tiles are faster above 4096')
     """
-    platform = _platform() if platform is None else platform
-    capability = _capability() if capability is None else capability
+    kind = device_of(q)
+    platform = kind.platform if platform is None else platform
+    capability = kind.capability if capability is None else capability
     orders = (None, None) if not causal else (_arange(q), _arange(k)) if q_order is None else (q_order, k_order)
     operands = Operands(None, q, k, None, None, v, q_site, k_site, *orders)
-    asked = Asked(encoding, operands, platform, capability, softcap)
+    asked = Asked(encoding, operands, platform, capability, softcap, devices)
     if implementation != "auto":
         if reason := backends.backend(implementation).refusal(asked):
             raise ValueError(f'implementation={implementation!r} cannot compute this: {reason}; or take "auto"')
@@ -91,12 +96,29 @@ def _arange(tokens: Tokens) -> np.ndarray:
     return np.arange(tokens.shape[0], dtype=np.int32)
 
 
-def _platform() -> str:
-    backend = jax.default_backend()
-    return "gpu" if backend in ("cuda", "rocm") else backend
+class Device(NamedTuple):
+    """What the choice asks of a device: "cpu", "gpu" or "tpu", and the compute capability of a GPU, as "9.0"."""
+
+    platform: str
+    capability: str | None = None
 
 
-def _capability() -> str | None:
-    """Compute capability of the first GPU here; None where there is none."""
-    devices = jax.devices() if _platform() == "gpu" else []
-    return getattr(devices[0], "compute_capability", None) if devices else None
+def device_of(x: Tokens | Mesh | AbstractMesh) -> Device:
+    """Returns the kind of the devices of a mesh, or of the mesh in an array's type; else of jax's default backend.
+
+    A program that is compiled for described devices (`jax.experimental.topologies`) has their kernels.
+    """
+    mesh = x if isinstance(x, Mesh | AbstractMesh) else _mesh_of(x)
+    device = None if mesh is None else mesh.devices.flat[0] if isinstance(mesh, Mesh) else mesh.abstract_device
+    if device is None:
+        device = jax.devices()[0]
+    platform = "gpu" if device.platform in ("cuda", "rocm") else device.platform
+    capability = getattr(device, "compute_capability", None)
+    hopper = any(name in device.device_kind for name in _HOPPERS)
+    return Device(platform, "9.0" if capability is None and hopper else capability)
+
+
+def _mesh_of(x: Tokens) -> Mesh | AbstractMesh | None:
+    """The mesh in the sharding of an array, a tracer or a `jax.ShapeDtypeStruct`."""
+    sharding = getattr(x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x), "sharding", None)
+    return None if sharding is None or not isinstance(sharding, NamedSharding) or sharding.mesh.empty else sharding.mesh

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Bool, Float, Int32
 
 from posjax.encoding import Array, Encoding, Params, Site, both_stand
@@ -24,6 +25,36 @@ class Operands(NamedTuple):
     k_site: Site
     q_order: Int32[Array, " T"] | None = None  # a query sees the keys of its order and those before; None: not causal
     k_order: Int32[Array, " S"] | None = None
+
+
+class Part(NamedTuple):
+    """The part of an attention that one device computes within `jax.shard_map`: some of the heads, some of the queries.
+
+    `heads` and `queries` are (axis of the mesh, number of devices along it), None where all are on each device; `orders` are
+    those of the queries of all devices, [T] in the order of the devices, where they are known.
+    """
+
+    heads: tuple[str, int] | None = None
+    queries: tuple[str, int] | None = None
+    orders: np.ndarray | None = None
+
+    def own_heads(self, x: Array, axis: int = 0) -> Array:
+        """Returns the device's share of an array along its axis of all heads."""
+        return _own(x, self.heads, axis)
+
+    def own_queries(self, x: Array, axis: int = 0) -> Array:
+        """Returns the device's share of an array along its axis of all queries, or of blocks of them."""
+        return _own(x, self.queries, axis)
+
+
+def _own(x: Array, share: tuple[str, int] | None, axis: int) -> Array:
+    if share is None:
+        return x
+    size = x.shape[axis] // share[1]
+    return jax.lax.dynamic_slice_in_dim(jnp.asarray(x), jax.lax.axis_index(share[0]) * size, size, axis)
+
+
+WHOLE = Part()
 
 
 def dense(

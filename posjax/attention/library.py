@@ -5,7 +5,6 @@ positions, so they support a window only if positions are known at tracing time 
 documents either. The library tokamax (openxla/tokamax) takes any mask, as a matrix of all pairs.
 """
 
-import functools
 import importlib
 import importlib.util
 import math
@@ -15,19 +14,25 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int32
 
-from posjax.attention.dense import Operands, visible
+from posjax.attention.blockwise import SAVED
+from posjax.attention.dense import WHOLE, Operands, Part, visible
 from posjax.encoding import Array, Encoding, Needs, Site, members
 from posjax.mask import Term, near
 
 _AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
 _LANES = 128  # the unit of splash attention's layouts
+_BLOCKS = (1024, 896, 768, 640, 512)  # tokens a side of its blocks: larger ones do not fit a TPU's vector memory
+_FUSED = 4  # blocks of keys up to which one kernel computes all gradients: it holds those of queries once a block
 
 
-def cudnn_refusal(encoding: Encoding, x: Operands, capability: str | None) -> str | None:
-    """Why cuDNN cannot compute this attention on a GPU of this compute capability; None if it can.
+def cudnn_refusal(encoding: Encoding, x: Operands, capability: str | None, devices: int = 1) -> str | None:
+    """Why cuDNN cannot compute this attention on GPUs of this compute capability; None if it can.
 
     `jax.nn.dot_product_attention` has the same bounds, and also checks the version of cuDNN. An unknown capability
     has the bounds of the oldest GPUs.
+
+    Args:
+      devices: that share the queries of a sequence.
     """
     q, k, v = x.q, x.k, x.v
     if capability and float(capability) < _AMPERE:
@@ -37,12 +42,12 @@ def cudnn_refusal(encoding: Encoding, x: Operands, capability: str | None) -> st
     largest = 256 if capability and float(capability) >= _HOPPER else 128
     if q.shape[2] != v.shape[2] or q.shape[2] % 8 or q.shape[2] > largest:
         return f"cuDNN takes one head dim, a multiple of 8 up to {largest} here, got {q.shape[2]} and {v.shape[2]}"
-    if x.q_order is None and (q.shape[0] % 2 or k.shape[0] % 2):
-        return f"jax has gradients through cuDNN for even numbers of tokens only, got {q.shape[0]} and {k.shape[0]}"
     if Needs.HEAD_DIM in encoding.needs:
         return f"cuDNN takes one head dim, and {encoding} changes that of queries and keys"
     if not _is_one_document(x.q_site, x.k_site):
         return "cuDNN knows no documents and padding, and the sites are not known to be free of them when traced"
+    if devices > 1 and x.q_order is not None:
+        return "cuDNN is causal in the order of the arrays, and the queries of each device have an order of their own"
     return _plain_refusal(encoding, x) or _window_refusal(encoding, x.q_order is not None)
 
 
@@ -53,27 +58,38 @@ def splash_refusal(encoding: Encoding, x: Operands) -> str | None:
     return _plain_refusal(encoding, x)
 
 
-def cudnn(encoding: Encoding, x: Operands, *, scale: float, implementation: str = "cudnn") -> Float[jax.Array, "T H E"]:
+def cudnn(
+    encoding: Encoding, x: Operands, *, scale: float, part: Part = WHOLE, implementation: str = "cudnn"
+) -> Float[jax.Array, "T H E"]:
     """Computes `dense` by cuDNN, for any request that `cudnn_refusal` allows.
 
-    To an odd number of tokens it adds one behind them, which causality hides: jax has no gradients for odd numbers.
+    To an odd number of tokens it adds one behind them, which causality or its length hides: jax has no gradients for odd
+    numbers.
 
     Args:
       implementation: of `jax.nn.dot_product_attention`; "xla" computes the same anywhere, for tests.
     """
-    window, length = _window(encoding), len(x.rotated_q)
+    window, causal = _window(encoding), x.q_order is not None
     factors = x.rotated_q, x.rotated_k, _like(x.rotated_k, x.v)
+    lengths = [len(y) for y in factors[:2]]
+    options = {}
+    if not causal and any(length % 2 for length in lengths):
+        names = ("query_seq_lengths", "key_value_seq_lengths")
+        options = {name: jnp.full(1, length, jnp.int32) for name, length in zip(names, lengths, strict=True)}
     out = jax.nn.dot_product_attention(
-        *(factors if x.q_order is None else (jnp.pad(y, [(0, length % 2), (0, 0), (0, 0)]) for y in factors)),
+        *(jnp.pad(y, [(0, len(y) % 2), (0, 0), (0, 0)]) for y in factors),
         scale=scale,
-        is_causal=x.q_order is not None,
+        is_causal=causal,
         local_window_size=window and (window[0], 0),
         implementation=implementation,
+        **options,
     )
-    return out[:length]
+    return out[: lengths[0]]
 
 
-def splash(encoding: Encoding, x: Operands, *, scale: float, interpret: bool = False) -> Float[jax.Array, "T H E"]:
+def splash(
+    encoding: Encoding, x: Operands, *, scale: float, part: Part = WHOLE, interpret: bool = False
+) -> Float[jax.Array, "T H E"]:
     """Computes `dense` by splash attention, for any request that `splash_refusal` allows.
 
     Args:
@@ -81,17 +97,22 @@ def splash(encoding: Encoding, x: Operands, *, scale: float, interpret: bool = F
     """
     from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
 
-    (length, heads, _), width = x.q.shape, x.v.shape[2]
-    queries, keys, values = map(_laid_out, (x.rotated_q * scale, x.rotated_k, _like(x.rotated_k, x.v)))
-    segments = SegmentIds(*(_laid_out_ids(site, none) for site, none in ((x.q_site, 0), (x.k_site, -1))))
-    shape = (queries.shape[1], keys.shape[1])
-    kernel = _splash_kernel(shape, heads, _window(encoding), x.q_order is not None, interpret)
-    sink = encoding.sink(x.params, x.q_site, heads)
-    sinks = None if sink is None else _with_single_gradient(sink)
+    (length, heads, _), width, causal = x.rotated_q.shape, x.v.shape[2], x.q_order is not None
+    blocks = [_block(length), _block(len(x.rotated_k))]
+    queries = _laid_out(x.rotated_q * scale, blocks[0])
+    keys, values = (_laid_out(y, blocks[1]) for y in (x.rotated_k, _like(x.rotated_k, x.v)))
+    segments, one_document = None, _is_one_document(x.q_site, x.k_site)
+    if not (one_document and (causal or keys.shape[1] == len(x.rotated_k))):
+        sides = zip((x.q_site, x.k_site), (0, -1), blocks, strict=True)
+        segments = SegmentIds(*(_laid_out_ids(site, none, block) for site, none, block in sides))
+    kernel = _splash_kernel(queries.shape, keys.shape, blocks, _window(encoding), causal, part, interpret)
+    sink = encoding.sink(x.params, x.q_site, heads * (part.heads or (None, 1))[1])
+    sinks = None if sink is None else part.own_heads(_with_single_gradient(sink))
     out = kernel(queries, keys, values, segments, sinks)[:, :length, :width].transpose(1, 0, 2)
-    # The kernel's output for a query that sees nothing is arbitrary.
-    sees = _sees_any(*(jnp.asarray(site.segment) for site in (x.q_site, x.k_site)), x.q_order is not None)
-    return jnp.where(sees[:, None, None], out, 0.0).astype(x.q.dtype)
+    if not one_document:  # the kernel's output for a query that sees nothing is arbitrary
+        sees = _sees_any(*(jnp.asarray(site.segment) for site in (x.q_site, x.k_site)), x.q_order)
+        out = jnp.where(sees[:, None, None], out, 0.0)
+    return out.astype(x.q.dtype)
 
 
 def tokamax_refusal(encoding: Encoding, x: Operands) -> str | None:
@@ -136,34 +157,69 @@ _with_single_gradient.defvjp(
 )
 
 
-def _sees_any(q_segment: Int32[Array, " T"], k_segment: Int32[Array, " S"], causal: bool) -> Bool[jax.Array, " T"]:
-    """Marks queries that see any key: a key of their document that, if causal, lies no later."""
+def _sees_any(
+    q_segment: Int32[Array, " T"], k_segment: Int32[Array, " S"], q_order: Int32[Array, " T"] | None
+) -> Bool[jax.Array, " T"]:
+    """Marks queries that see any key: a key of their document that, if causal, lies no later than their order."""
     by_document = jnp.argsort(k_segment, stable=True)
     first = by_document[jnp.minimum(jnp.searchsorted(k_segment[by_document], q_segment), len(k_segment) - 1)]
     found = (k_segment[first] == q_segment) & (q_segment > 0)
-    return found & (first <= jnp.arange(len(q_segment), dtype=jnp.int32)) if causal else found
+    return found if q_order is None else found & (first <= q_order)
 
 
-def _splash_kernel(shape: tuple[int, int], heads: int, window: tuple[int, int] | None, causal: bool, interpret: bool):
+def _splash_kernel(q_shape, k_shape, blocks: list[int], window, causal: bool, part: Part, interpret: bool):
+    """The kernel of a device's queries [H, L, C] over all keys [K, N, C], which are laid out in whole blocks."""
     from jax.experimental.pallas.ops.tpu import splash_attention as library
 
+    (heads, length, _), devices = q_shape, (part.queries or (None, 1))[1]
+    shape = (length * devices, k_shape[1])
     if window is not None:
         mask = library.LocalMask(shape, (window[0], 0 if causal else window[1]), 0)
     else:
         mask = library.CausalMask(shape) if causal else library.FullMask(shape)
-    make = functools.partial(library.make_splash_mha, head_shards=1, q_seq_shards=1, interpret=interpret)
-    return make(library.MultiHeadMask([mask] * heads))
+    if part.orders is not None and not isinstance(mask, library.FullMask):
+        orders = part.orders.reshape(devices, -1)
+        mask.q_sequence = np.pad(orders, [(0, 0), (0, length - orders.shape[1])], mode="edge").reshape(-1)
+    q, k = blocks
+    sides = dict(block_q=q, block_kv=k, block_kv_compute=k, block_q_dkv=q, block_kv_dkv=k, block_kv_dkv_compute=k)
+    fused = k_shape[1] <= _FUSED * k
+    sides |= dict(use_fused_bwd_kernel=True) if fused else dict(block_q_dq=q, block_kv_dq=k)
+    kernel = library.make_splash_mha(
+        library.MultiHeadMask([mask] * heads),
+        block_sizes=library.BlockSizes(**sides),
+        head_shards=1,
+        q_seq_shards=devices,
+        residual_checkpoint_name=SAVED,
+        interpret=interpret,
+    )
+    tables = (kernel.fwd_mask_info, kernel.dq_mask_info, kernel.dkv_mask_info)
+    return type(kernel)(*(table and _own_table(table, part) for table in tables), **kernel.kwargs)
 
 
-def _laid_out(x: Float[Array, "N H D"]) -> Float[Array, "H L C"]:
-    """Heads first, with zeros up to whole lanes of tokens and channels."""
-    return jnp.pad(x.transpose(1, 0, 2), [(0, 0), (0, -x.shape[0] % _LANES), (0, -x.shape[2] % _LANES)])
+def _own_table(table, part: Part):
+    """The rows of a table of the kernel's blocks that are of a device's queries."""
+    axes = dict(data_next=1, mask_next=1, block_mask=1, q_sequence=0)
+    held = {name: (getattr(table, name), axis) for name, axis in axes.items()}
+    own = {name: part.own_queries(x, axis) for name, (x, axis) in held.items() if x is not None}
+    return table._replace(**own)
 
 
-def _laid_out_ids(site: Site, none: int) -> Int32[Array, " L"]:
+def _block(length: int) -> int:
+    """The side of the blocks for so many tokens: the largest of those to whose multiple the fewest are added."""
+    if length <= _BLOCKS[0]:
+        return -(-length // _LANES) * _LANES
+    return min(_BLOCKS, key=lambda block: -length % block)
+
+
+def _laid_out(x: Float[Array, "N H D"], block: int) -> Float[Array, "H L C"]:
+    """Heads first, with zeros up to whole blocks of tokens and lanes of channels."""
+    return jnp.pad(x.transpose(1, 0, 2), [(0, 0), (0, -x.shape[0] % block), (0, -x.shape[2] % _LANES)])
+
+
+def _laid_out_ids(site: Site, none: int, block: int) -> Int32[Array, " L"]:
     """Documents, with `none` for padding, so that no query sees it."""
     document = jnp.where(site.segment > 0, site.segment, none)
-    return jnp.pad(document, (0, -len(document) % _LANES), constant_values=none)
+    return jnp.pad(document, (0, -len(document) % block), constant_values=none)
 
 
 def _like(k, v):
@@ -215,12 +271,18 @@ def _counts(order) -> bool:
 
 def _is_regular(q_site: Site, k_site: Site, window: Term) -> bool:
     """Whether, as known at tracing time, tokens of one document stand as far apart as they lie in the arrays."""
-    q, k = ((site.segment, site.prefix, *axes) for site, axes in ((q_site, window.q), (k_site, window.k)))
+    q, k = ((site.prefix, *axes) for site, axes in ((q_site, window.q), (k_site, window.k)))
     if len(window.q) != 1 or not all(isinstance(leaf, np.ndarray) for leaf in (*q, *k)):
         return False
-    segment, prefix, position = q
+    prefix, position = q
     if prefix.any() or not all(map(np.array_equal, q, k)):
         return False
     lead = position - np.arange(len(position))
+    segments = [site.segment for site in (q_site, k_site)]
+    if (lead == lead[0]).all() or not all(isinstance(segment, np.ndarray) for segment in segments):
+        return bool((lead == lead[0]).all())
+    if not np.array_equal(*segments):
+        return False
+    segment = segments[0]
     _, first, document = np.unique(segment, return_index=True, return_inverse=True)
     return bool(((lead == lead[first][document]) | (segment <= 0)).all())

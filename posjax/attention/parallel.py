@@ -17,13 +17,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Int32
 
-from posjax.attention.attend import attend, check, check_consumed, orders_of
+from posjax.attention.attend import check, check_consumed, finish, orders_of, scaled, transform
+from posjax.attention.backends import backend
 from posjax.attention.blockwise import SAVED
+from posjax.attention.choose import choose, device_of
+from posjax.attention.dense import Operands, Part
 from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
 from posjax.encoding import Array, Encoding, Needs, Params, Site, canonical, reads_rows
+from posjax.gradients import split_known, split_leaves
 
 _ORDERS = ["contiguous", "zigzag"]
 _KEYS = ["gather", "ring"]
@@ -49,7 +53,7 @@ class ContextParallel:
       ValueError: for axes that the mesh lacks or that are not of type Auto, an unknown order, or other keys.
     """
 
-    mesh: Mesh
+    mesh: Mesh | AbstractMesh
     axis: str = "context"
     batch_axis: str | tuple[str, ...] | None = None
     heads_axis: str | None = None
@@ -133,42 +137,93 @@ def attend_parallel(
     q_site, k_site = canonical(q_site), canonical(k_site)
     check(q, k, v, q_site, k_site)
     q_order, k_order = orders_of(q, k, causal, q_order, k_order)
-    in_ring = context.keys == "ring"
-    if in_ring:
+    zigzags = causal and context.order == "zigzag" and context.size > 1
+    parts, length = context.size * (2 if zigzags else 1), len(q)
+    q, q_site, q_order = _padded((q, q_site, q_order), parts)
+    k, v, k_site, k_order = _padded((k, v, k_site, k_order), parts)
+    sites = (q_site, q_order), (k_site, k_order)
+    if context.keys == "ring":
         _check_ring(encoding, implementation)
-    parts = context.size * (2 if causal and context.order == "zigzag" else 1)
-    queries, keys = _padded((q, q_site, q_order), parts), _padded((k, v, k_site, k_order), parts)
-    zigzags = parts > context.size > 1
-    options = dict(causal=causal, implementation=implementation, scale=scale, consumed=consumed)
+        ring = Ring(encoding, context.axis, context.size, q.shape[-1] ** -0.5 if scale is None else scale)
+        arrays, part = ((q,), (k, v)), None
 
-    def of_one_device(params, queries, keys):
-        if zigzags:
-            queries = to_zigzag(queries, context)
-        if in_ring:
-            keys = to_zigzag(keys, context) if zigzags else keys  # for equal work at every step of the ring
-            ring = Ring(encoding, context.axis, context.size, q.shape[-1] ** -0.5 if scale is None else scale)
-            out = attend_in_ring(ring, params, Queries(*queries), Keys(*keys))
-        else:
-            out = _with_all_keys(encoding, options, params, *queries, *_gathered(keys, context))
-        return _from_zigzag(out, context) if zigzags else out
+        def run(params, queries, keys):
+            return attend_in_ring(ring, params, Queries(*queries), Keys(*keys))
 
-    return _on_all_devices(of_one_device, context)(params, queries, keys)[: q.shape[0]]
+    else:
+        options = dict(causal=causal, q_order=q_order, k_order=k_order, implementation=implementation)
+        options |= dict(devices=context.size, **device_of(context.mesh)._asdict())
+        name = choose(encoding, q, k, v, q_site, k_site, **options).implementation
+        x = transform(encoding, params, q, k, v, q_site, k_site)
+        x, scale = scaled(encoding, x, scale, name)
+        params, arrays = x.params, ((x.q, x.rotated_q), (x.k, x.rotated_k, x.v))
+        part = _part(arrays, q_order, context, zigzags) if backend(name).parts else None
+        options = dict(scale=scale) | (dict(part=part) if part else {})
+
+        def run(params, queries, keys):
+            (q, rotated_q, q_site, q_order), (k, rotated_k, v, k_site, k_order) = queries, _gathered(keys, context)
+            x = Operands(params, q, k, rotated_q, rotated_k, v, q_site, k_site, q_order, k_order)
+            return backend(name).run(encoding, x, **options)
+
+    out = _on_all_devices(run, context, zigzags, part)(params, arrays, sites)
+    return finish(encoding, params, out, q_site)[:length]
 
 
-def _on_all_devices(of_one_device, context: ContextParallel):
-    """(params, queries, keys) -> output; every device computes its share of the queries."""
-    # The backward pass gathers other devices' keys again instead of keeping them; the outputs are kept, by name.
-    kept = jax.checkpoint(of_one_device, policy=jax.checkpoint_policies.save_only_these_names(SAVED))
-    tokens = PartitionSpec(context.axis)
-    # check_vma=False: attention starts scans from constants, which device tracking would refuse.
-    return jax.shard_map(
-        kept,
-        mesh=context.mesh,
-        in_specs=(PartitionSpec(), tokens, tokens),
-        out_specs=tokens,
-        axis_names=context.manual_axes,
-        check_vma=False,
+def _part(arrays: Any, q_order: Array | None, context: ContextParallel, zigzags: bool) -> Part:
+    """What each device computes by a kernel: its share of the heads, if all are divided by it, and of the queries."""
+    axis = context.heads_axis
+    devices = 1 if axis is None else context.mesh.shape[axis]
+    divided = devices > 1 and all(x.shape[1] % devices == 0 for x in jax.tree.leaves(arrays))
+    orders = q_order if isinstance(q_order, np.ndarray) else None
+    if zigzags and orders is not None:  # as `to_zigzag` leaves the queries: of a device's two chunks the even one first
+        chunks = _zigzag_chunks(context.size).reshape(-1, 2)
+        chunks = np.take_along_axis(chunks, np.argsort(chunks % 2, axis=1), axis=1)
+        orders = _chunks_taken(orders, chunks.reshape(-1), 0)
+    return Part(
+        heads=(axis, devices) if divided else None,
+        queries=(context.axis, context.size) if context.size > 1 else None,
+        orders=orders,
     )
+
+
+def _on_all_devices(run, context: ContextParallel, zigzags: bool, part: Part | None):
+    """(params, arrays, sites) -> output, by `run(params, queries, keys)` on every device for its share of the queries.
+
+    The arrays [T, H, ...] and the sites are those of queries and of keys. Sites that are known when this is traced stay so,
+    if each device has whole sequences.
+
+    Args:
+      part: of a kernel, which is given its share of the heads; None: the compiler splits heads.
+    """
+    of_heads = PartitionSpec(context.axis, part.heads[0] if part and part.heads else None)
+    in_ring = context.keys == "ring"
+
+    def on_all(params, arrays, sites):
+        leaves, joined = split_known(sites) if context.size == 1 else split_leaves(sites, lambda leaf: True)
+
+        def of_one_device(params, arrays, leaves):
+            queries, keys = ((*own, *site) for own, site in zip(arrays, joined(leaves), strict=True))
+            if zigzags:
+                queries = to_zigzag(queries, context)
+                keys = to_zigzag(keys, context) if in_ring else keys  # for equal work at every step of the ring
+            out = run(params, queries, keys)
+            return _from_zigzag(out, context) if zigzags else out
+
+        if context.size > 1:
+            # The backward pass gathers other devices' keys again; the outputs are kept, by name.
+            policy = jax.checkpoint_policies.save_only_these_names(SAVED)
+            of_one_device = jax.checkpoint(of_one_device, policy=policy)
+        # check_vma=False: attention starts scans from constants, which device tracking would refuse.
+        return jax.shard_map(
+            of_one_device,
+            mesh=context.mesh,
+            in_specs=(PartitionSpec(), of_heads, PartitionSpec(context.axis)),
+            out_specs=of_heads,
+            axis_names=context.manual_axes if part is None else frozenset(context.mesh.axis_names),
+            check_vma=False,
+        )(params, arrays, leaves)
+
+    return on_all
 
 
 def _check_ring(encoding: Encoding, implementation: str) -> None:
@@ -178,10 +233,6 @@ def _check_ring(encoding: Encoding, implementation: str) -> None:
         raise ValueError(
             f"keys in a ring are attended blockwise: implementation={implementation!r} needs keys='gather'"
         )
-
-
-def _with_all_keys(encoding, options: dict[str, Any], params, q, q_site, q_order, k, v, k_site, k_order):
-    return attend(encoding, params, q, k, v, q_site, k_site, q_order=q_order, k_order=k_order, **options)
 
 
 def _gathered(tree: Any, context: ContextParallel) -> Any:
@@ -260,4 +311,9 @@ def _sent(x: Array, pairs: list[tuple[int, int]], axis: str) -> Array:
 
 def _padded(tree: Any, parts: int) -> Any:
     """Appends tokens of segment 0, which are never seen, until `parts` divides their number."""
-    return jax.tree.map(lambda x: jnp.pad(x, [(0, -x.shape[0] % parts)] + [(0, 0)] * (x.ndim - 1)), tree)
+
+    def one(x):
+        numpy = np if isinstance(x, np.ndarray) else jnp  # what is known stays known
+        return numpy.pad(x, [(0, -x.shape[0] % parts)] + [(0, 0)] * (x.ndim - 1))
+
+    return jax.tree.map(one, tree)

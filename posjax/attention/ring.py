@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from posjax.attention.attend import finish, transform
+from posjax.attention.attend import transform
 from posjax.attention.blockwise import SAVED, backward, forward, laid_out, plan_of, with_sink
 from posjax.attention.dense import Operands, with_room
 from posjax.attention.tiles import Plan
@@ -43,12 +43,12 @@ class Keys(NamedTuple):
 
 
 def attend_in_ring(ring: Ring, params: Params, queries: Queries, keys: Keys):
-    """The output of this device's queries over the keys of all devices, [T, H, E]; every device along the axis calls it."""
+    """The output of this device's queries over the keys of all devices, [T, H, E], before `encoding.output`; every device
+    along the axis calls it."""
     out, log_total = _attention(ring, (params, queries, keys))
     # Both without the tokens that pad the last tile.
     length, dtype = len(queries.q), queries.q.dtype
-    out = with_sink(ring.encoding, params, queries.site, out[:length].astype(dtype), log_total[:, :length])
-    return finish(ring.encoding, params, out, queries.site)
+    return with_sink(ring.encoding, params, queries.site, out[:length].astype(dtype), log_total[:, :length])
 
 
 def _forward(ring: Ring, x: tuple[Params, Queries, Keys]):

@@ -71,7 +71,7 @@ def text_batches(
       batch_size: windows per step over all processes.
       seed: seed of shuffle and phases, 0 <= seed < 2**32.
       positions: "document" is a token's true offset in its document, never restarted at a window's edge;
-        "window" is 0..T-1.
+        "window" is 0..T-1; "stream" too, in rows that are one document each. See `gather_windows`.
       ladder: schedule of the context's length over the steps; None: always the whole window.
       process_index: this process, 0..process_count-1.
       process_count: number of processes that share a batch.

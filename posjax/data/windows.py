@@ -11,7 +11,7 @@ from posjax.data.containers import Text
 
 Batch = dict[str, np.ndarray]
 
-POSITIONS = ("document", "window")
+POSITIONS = ("document", "window", "stream")
 
 
 # Growth of the context from the start to the whole length, as a function of the share of steps done.
@@ -83,7 +83,9 @@ def gather_windows(text: Text, offset: np.ndarray, valid: np.ndarray, positions:
       text: the stream.
       offset: [b, T] int64, offset of each input token in the stream, rising by 1 (modulo N) along a window.
       valid: [b, T] bool, False where the window is padded; padding comes last.
-      positions: "document" for offsets in the token's document, "window" for 0..T-1.
+      positions: "document" for offsets in the token's document, "window" for 0..T-1, "stream" for 0..T-1 in rows that are one
+        document each, whatever documents they hold: tokens see those before, as in the training of GPT-2. Such rows are
+        filled, not padded: beyond the last token of an epoch stand the first ones, with weight 0.
 
     Returns:
       tokens, targets, position, segment: [b, T] int32, weight: [b, T] float32. Segments count a window's documents
@@ -93,14 +95,16 @@ def gather_windows(text: Text, offset: np.ndarray, valid: np.ndarray, positions:
     reach = np.concatenate([offset, (offset[:, -1:] + 1) % len(text)], axis=1)
     in_document = reach - starts[np.searchsorted(starts, reach, side="right") - 1]
     # starts[0] is 0, so going round the circle opens a document too, even if there is only one.
-    opens = in_document == 0
+    one_document = positions == "stream"
+    opens = (in_document == 0) & (not one_document)
     along = np.arange(offset.shape[1])
     position = in_document[:, :-1] if positions == "document" else along
+    shown = valid | one_document
     batch = {
-        "tokens": np.where(valid, text.tokens[reach[:, :-1]], 0).astype(np.int32),
-        "targets": np.where(valid, text.tokens[reach[:, 1:]], 0).astype(np.int32),
-        "position": np.where(valid, position, 0).astype(np.int32),
-        "segment": np.where(valid, 1 + np.cumsum(opens[:, :-1] & (along > 0), axis=1), 0).astype(np.int32),
+        "tokens": np.where(shown, text.tokens[reach[:, :-1]], 0).astype(np.int32),
+        "targets": np.where(shown, text.tokens[reach[:, 1:]], 0).astype(np.int32),
+        "position": np.where(shown, position, 0).astype(np.int32),
+        "segment": np.where(shown, 1 + np.cumsum(opens[:, :-1] & (along > 0), axis=1), 0).astype(np.int32),
         "weight": (valid & ~opens[:, 1:]).astype(np.float32),
     }
     return with_bos(batch, text.bos)

@@ -14,6 +14,7 @@ from posjax.attention import Cache
 from posjax.attention.blockwise import SAVED
 from posjax.attention.explicit import spec_of, split_by_compiler
 from posjax.encoding import Array, Dims, Encoding, Needs, Site, sites
+from posjax.gradients import split_known
 from posjax.hosting import Hosted, place
 from posjax.models.block import BLOCK_FIELDS, Block, BlockConfig
 from posjax.models.latent import Latent
@@ -181,7 +182,7 @@ class Transformer(nn.Module):
                 x = layer.hosted.embed(x) if embeds else x
                 return block.apply({"params": params}, x, *layer, memory=memory)[0]
 
-            return run if self.remat == "none" else jax.checkpoint(run, policy=_SAVED[self.remat])
+            return run if self.remat == "none" else _again(run, _SAVED[self.remat])
 
         functions = {kind: function(Block(*kind, parent=None)) for kind in dict.fromkeys(kinds)}
         runs = [functions[kind] for kind in kinds]
@@ -204,6 +205,18 @@ class _Layer(NamedTuple):
     code: jax.Array | None
     rate: float | jax.Array
     key: jax.Array | None
+
+
+def _again(run: Callable, policy: Callable) -> Callable:
+    """Returns run(x, params, layer) whose intermediates are computed again in the backward pass; known sites stay known."""
+
+    def of_traced(x, params, layer):
+        leaves, joined = split_known(layer)
+        return jax.checkpoint(lambda x, params, leaves: run(x, params, joined(leaves)), policy=policy)(
+            x, params, leaves
+        )
+
+    return of_traced
 
 
 def _scanned(runs: list[Callable], x, params: list, layers: list[_Layer]):

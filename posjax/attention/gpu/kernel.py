@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
-from posjax.attention.dense import Operands
+from posjax.attention.dense import WHOLE, Operands, Part
 from posjax.attention.gpu.steps import KernelOperands, KernelPlan, attention
 from posjax.attention.gpu.terms import biased, marks, supported, terms
 from posjax.attention.tiles import may_see, tile_bounds
@@ -41,7 +41,7 @@ def refusal(encoding: Encoding, x: Operands, *, interpret: bool = False) -> str 
 
 
 def pallas(
-    encoding: Encoding, x: Operands, *, scale: float, interpret: bool = False, tile: int = _TILE
+    encoding: Encoding, x: Operands, *, scale: float, part: Part = WHOLE, interpret: bool = False, tile: int = _TILE
 ) -> Float[jax.Array, "T H E"]:
     """As `dense`, for what `refusal` does not refuse; differentiable in q, k, v and the encoding's parameters.
 
@@ -54,10 +54,12 @@ def pallas(
     """
     if reason := refusal(encoding, x, interpret=interpret):
         raise ValueError(f"the pallas kernel cannot: {reason}; take implementation='blockwise'")
-    static, constants, *positions = terms(encoding, x.params, x.q_site, x.k_site, x.q.shape[1])
+    length, heads, _ = x.rotated_q.shape
+    all_heads = heads * (part.heads or (None, 1))[1]
+    static, constants, *positions = terms(encoding, x.params, x.q_site, x.k_site, all_heads)
     plan = KernelPlan(static, scale, x.q_order is not None, tile, interpret)
-    out = attention(plan, _operands(plan, encoding, x, constants, positions))
-    return out[: x.q.shape[0], :, : x.v.shape[2]]
+    out = attention(plan, _operands(plan, encoding, x, part.own_heads(constants), positions))
+    return out[:length, :, : x.v.shape[2]]
 
 
 def _operands(plan: KernelPlan, encoding: Encoding, x: Operands, constants: Array, positions) -> KernelOperands:
