@@ -199,8 +199,8 @@ def _read(found: Findings, images: Pictures) -> Iterator[Section]:
     if not names:
         return
     text = (
-        f"The patches that tokens without position read, for each head, in one image (left), first seed: each patch's share, "
-        f"over that of uniform attention to {math.prod(images.grid):,} patches. By layer, the number of patches that are read "
+        f"The patches that tokens without position read, for each head, in one image (left), first seed: each patch's "
+        f"share, over that of uniform attention to {math.prod(images.grid):,} patches. By layer, the number of patches that are read "
         f"(the exponential of the entropy) and their mean distance from the map's own centre. {_over(images)} "
     )
     for index, name in enumerate(names):
