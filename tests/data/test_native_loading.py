@@ -79,8 +79,8 @@ def test_a_zip_is_the_folder_that_was_packed(folder):
     assert load(folder, "test").classes == before.classes
 
 
-@pytest.mark.parametrize("name", ["train/1.png", "train/cat/more/1.png"])
-def test_pictures_that_no_class_holds_are_not_passed_over(folder, name):
+def test_pictures_that_no_class_holds_are_not_passed_over(folder):
+    name = "train/cat/more/1.png"
     (folder / name).parent.mkdir(exist_ok=True)
     shutil.copy(folder / "train/cat/1.png", folder / name)
     with pytest.raises(ValueError, match=f"train holds {name.removeprefix('train/')}, not <class>/<picture>"):
@@ -107,8 +107,6 @@ def test_one_size_for_all(folder):
     ("more", "message"),
     [
         ({"../cat/1.png": b""}, r"holds '\.\./cat/1\.png', not <class>/<picture>"),
-        ({"/cat/1.png": b""}, "holds '/cat/1.png', not"),
-        ({"set/cat/1.png": b""}, "holds 'set/cat/1.png', not .* pack it anew, from inside"),
         ({"..\\cat/1.png": b""}, "not <class>/<picture>"),
         ({"cat/broken.png": b"?"}, "cat/broken.png in .* cannot be read as a picture"),
     ],

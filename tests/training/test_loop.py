@@ -30,7 +30,8 @@ def _forgotten():
 
 def decoder(data_dir, **overrides):
     """With everything that draws at random, so that a run resumed with another key would differ."""
-    return small_decoder(data_dir, **{"model__encoding": "learned", "model__dropout": 0.1, **overrides})
+    sizes = {"eval_batch_size": 8, "eval_tokens": 257, "model__encoding": "learned", "model__dropout": 0.1}
+    return small_decoder(data_dir, **sizes | overrides)
 
 
 def programs_of(config, seeds=(0, 1)):

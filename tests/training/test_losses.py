@@ -11,7 +11,7 @@ from posjax.training import losses
 from posjax.training.losses import token_losses
 
 BATCH, LENGTH, VOCABULARY = 3, 10, 4096  # logits are larger than anything else
-TOKENS = np.random.default_rng(0).integers(0, VOCABULARY, (BATCH, LENGTH + 1), np.int32)
+TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, VOCABULARY, (BATCH, LENGTH + 1), np.int32))
 
 
 def test_chunks_give_the_losses_and_gradients_of_all_logits_and_never_hold_them(monkeypatch):

@@ -46,19 +46,15 @@ def test_sizes_multiply_to_the_devices(given, devices, sizes):
     assert mesh_sizes(given, devices) == dict(zip(AXES, sizes, strict=True))
 
 
-REFUSED = {
-    "an axis": ({"tensr": 2}, r"no axis of the mesh is named 'tensr'; did you mean 'tensor'"),
-    "nothing": ({"fsdp": 0}, r"mesh.fsdp=0 must be a number of devices of at least 1, or -1"),
-    "two of -1": ({"fsdp": -1}, r"mesh.data and mesh.fsdp are both -1"),
-    "too many": ({"tensor": 3}, r"tensor=3, context=1\) does not fit 8 devices: the sizes must multiply to it"),
-    "too few": ({"data": 4}, r"data=4.* does not fit 8 devices"),
-}
-
-
-@pytest.mark.parametrize(("given", "message"), REFUSED.values(), ids=REFUSED)
-def test_sizes_that_do_not_fit_are_refused(given, message):
-    with pytest.raises(ValueError, match=message):
-        mesh_sizes(given, 8)
+def test_sizes_that_do_not_fit_are_refused():
+    for sizes, message in (
+        ({"tensr": 2}, "tensr"),
+        ({"fsdp": 0}, r"mesh\.fsdp=0"),
+        ({"fsdp": -1}, r"mesh\.data and mesh\.fsdp"),
+        ({"tensor": 3}, "does not fit 8 devices"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            mesh_sizes(sizes, 8)
 
 
 def test_one_device_shares_nothing():
@@ -178,10 +174,7 @@ FAMILIES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("encoding", "meshes"),
-    [
-        (FAMILIES[0], MESHES),
-        pytest.param(FAMILIES[1], MESHES, marks=pytest.mark.thorough),
-    ],
+    [(FAMILIES[0], MESHES), pytest.param(FAMILIES[1], MESHES, marks=pytest.mark.thorough)],
     ids=str,
 )
 def test_eight_devices_train_what_one_trains(encoding, meshes, tmp_path):

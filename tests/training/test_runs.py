@@ -12,7 +12,7 @@ from small import small_decoder, small_vit, write_trained
 
 import posjax.cli
 import posjax.spec
-from experiments import analyse, export
+from experiments import export
 from experiments.studies.weights import load_decoder
 from posjax.jsonl import config_hash
 from posjax.pretrained.parameters import is_encoding, paths_of
@@ -29,7 +29,9 @@ from posjax.user_code import import_user_code
 def row(tmp_path_factory):
     """The workdir of two seeds at steps 1 and 2, in the folder that a row of an ablation would have."""
     workdir = tmp_path_factory.mktemp("ablation")
-    write_trained(small_vit(workdir / "data", steps=2), (3, 5), workdir / "study" / "row-0123", 1, 2)
+    write_trained(
+        small_vit(workdir / "data", steps=2, optimizer__warmup_steps=1), (3, 5), workdir / "study" / "row-0123", 1, 2
+    )
     return workdir / "study" / "row-0123"
 
 
@@ -162,7 +164,6 @@ def own_code(tmp_path_factory):
 
 
 READERS = {
-    "analyse": lambda path: analyse.main([f"--checkpoint={path}", f"--out={path}-out"]),
     "explain": lambda path: posjax.cli.main(["explain", f"--checkpoint={path}"]),
     "export": lambda path: export.main([f"--checkpoint={path}", f"--out={path}-out"]),
     "ablate": lambda path: load_decoder(path, ConfigDict()),
