@@ -6,7 +6,7 @@ import pathlib
 import jax
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, config_dict
 
 from experiments import train
 from experiments.cli import load
@@ -104,18 +104,22 @@ def test_committed_results_keep_their_hashes(study, rows):
     assert len(committed & {(*row, name) for row, name in hashes(study).items()}) == rows
 
 
-def test_a_field_that_came_later_counts_where_it_is_set():
+@pytest.mark.parametrize("name", ["decoder", "vit", "algorithmic", "extrapolate", "papers/retrieval"])
+def test_a_new_field_counts_where_it_is_set(name):
+    config = load(f"configs/{name}.py")
+    before = identity(config)
+    for group in (config, config.data, config.model, config.optimizer):
+        group.new = config_dict.placeholder(str)  # its default is None, as of every field that is added
+    assert identity(config) == before
+    config.model.new = "x"
+    assert identity(config) == before | {"model.new": "x"}
+
+
+def test_a_field_with_another_default_counts_where_it_differs():
     config = load("configs/decoder.py")
-    plain = identity(config)
-    later = {"data.files", "data.text_field", "data.tokenizer", "logger", "init_from", "model.latent", "model.scan"}
-    later |= {"model.remat"}
-    assert not plain.keys() & later
-    assert not any(name.startswith("data.ladder.") for name in plain)
+    before = identity(config)
     config.data.files, config.data.text_field, config.data.ladder.steps = "DIR", "content", 5
-    assert identity(config) == plain | {"data.files": "DIR", "data.text_field": "content", "data.ladder.steps": 5}
-    config.model.latent = "latent(4, 4, 4, 4)"
-    assert identity(config)["model.latent"] == "latent(4, 4, 4, 4)"
-    config.model.remat, config.model.scan = "full", True
-    assert {identity(config)[f"model.{name}"] for name in ("remat", "scan")} == {"full", True}
-    long = load("configs/extrapolate.py")
-    assert identity(long)["data.files"] is None  # these had the field from the first
+    config.model.latent, config.model.remat, config.model.scan = "latent(4, 4, 4, 4)", "full", True
+    changes = {"data.files": "DIR", "data.text_field": "content", "data.ladder.steps": 5}
+    changes |= {"model.latent": "latent(4, 4, 4, 4)", "model.remat": "full", "model.scan": True}
+    assert identity(config) == before | changes

@@ -121,20 +121,31 @@ def digest_as_imported(file: str) -> str:
     return digest_of(np.fromfile(file, np.uint8))
 
 
+# A field counts in a hash where it is not at its default, which is None if it is not named here. So a new field whose default
+# is None leaves all hashes as they are, and needs no entry.
+_DEFAULTS = {
+    "data.ladder.schedule": "linear",
+    "data.ladder.start": 32,
+    "data.ladder.steps": 0,
+    "data.text_field": "text",
+}
+_DEFAULTS |= {"model.kind": "decoder", "model.remat": "none", "model.scan": False}
+# For ever as in the hashes of committed results: fields that count at None too, and earlier names.
+_COUNTED = {f"data.{name}" for name in ("image_size", "images_per_row", "min_patches", "symbols", "tokens")}
+_COUNTED |= {
+    f"model.{name}" for name in ("attention_dtype", "embedding_scale", "layer_scale", "length", "mlp_bias", "mlp_dim")
+}
+_COUNTED |= {f"model.{name}" for name in ("num_kv_heads", "pre_logits", "resnet", "variant", "vocab_size")}
+_COUNTED |= {"eval_tokens", "trained_length"}
+_NAMES = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
+
+
 def identity(config: ConfigDict) -> dict[str, Any]:
-    """Returns the content of a config's hash: its `counting_fields`, named as in the hashes of committed results."""
+    """Returns the content of a config's hash: its `counting_fields` that are not at their defaults."""
     fields = counting_fields(config)
-    absent = _ABSENT if "data.retrieval.share" in fields else {**_ABSENT, "data.files": None}
-    kept = {name: value for name, value in fields.items() if name not in absent or value != absent[name]}
-    return {_COMMITTED.get(name, name): value for name, value in kept.items()}
-
-
-# Committed results are older than these names, and than these fields, whose values here change nothing.
-_COMMITTED = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
-_ABSENT = dict.fromkeys(("data.bos", "data.channels", "data.tokenizer", "model.latent"))
-_ABSENT |= {"data.ladder.schedule": "linear", "data.ladder.start": 32, "data.ladder.steps": 0}
-_ABSENT |= {"model.remat": "none", "model.scan": False}
-_ABSENT |= {"data.text_field": "text", "model.kind": "decoder"}
+    counted = _COUNTED | ({"data.files"} if "data.retrieval.share" in fields else set())
+    kept = {name: value for name, value in fields.items() if name in counted or value != _DEFAULTS.get(name)}
+    return {_NAMES.get(name, name): value for name, value in kept.items()}
 
 
 def digest(params: Any) -> str:

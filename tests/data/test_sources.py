@@ -72,9 +72,8 @@ def test_a_training_on_data_and_by_attention_of_ones_own(code):
         calls.clear()
         config = small(None, data__name=name, model__implementation="mine", **SIZES)
         task = make_task(config)
-        loss = jax.eval_shape(
-            lambda key, task=task: task.loss(task.init(key), task.batches(0)[0], key), jax.random.key(0)
-        )
+        compute = lambda key, batch, task=task: task.loss(task.init(key), batch, key)  # noqa: E731
+        loss = jax.eval_shape(compute, jax.random.key(0), task.batches(0)[0])
         assert [leaf.shape for leaf in loss] == [(), ()]
         assert calls
 

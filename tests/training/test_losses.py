@@ -10,7 +10,7 @@ from posjax.models import Decoder
 from posjax.training import losses
 from posjax.training.losses import token_losses
 
-BATCH, LENGTH, VOCABULARY = 3, 10, 4096  # logits are larger than anything else
+BATCH, LENGTH, VOCABULARY = 3, 40, 4096  # logits are larger than anything else
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, VOCABULARY, (BATCH, LENGTH + 1), np.int32))
 
 
@@ -33,11 +33,11 @@ def test_chunks_give_the_losses_and_gradients_of_all_logits_and_never_hold_them(
         gradient = jax.vmap(jax.value_and_grad(lambda params: weighted(params), has_aux=True))
         return jax.jit(gradient).lower(pair).compile()
 
-    whole, chunked = compiled(10**9), compiled(4 * BATCH * VOCABULARY)  # 4 positions at a time do not divide 10
+    whole, chunked = compiled(10**9), compiled(3 * BATCH * VOCABULARY)  # 3 positions at a time do not divide 40
     a, b = whole(pair), chunked(pair)
     assert b[0][1].shape == (2, BATCH, LENGTH)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6), a, b)
-    logits = 2 * 4 * BATCH * LENGTH * VOCABULARY
-    assert whole.memory_analysis().temp_size_in_bytes > logits
-    assert chunked.memory_analysis().temp_size_in_bytes < 0.8 * logits
-    assert not np.array_equal(jnp.asarray(a[0][1][0]), a[0][1][1])
+    held = [each.memory_analysis().temp_size_in_bytes for each in (whole, chunked)]
+    assert held[0] > 2 * 4 * BATCH * LENGTH * VOCABULARY
+    assert held[1] < held[0] / 2
+    assert not np.array_equal(a[0][1][0], a[0][1][1])
