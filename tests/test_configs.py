@@ -50,9 +50,11 @@ class Traced(loop.Programs):
         state, batch = self.shapes(), next(iter([*self.task.evaluation().values()][-1]))
         scores = jax.eval_shape(self.score, state.params, batch)
         zeros = jax.tree.map(lambda leaf: leaf if leaf.dtype.name.startswith("key") else np.zeros(leaf.shape), state)
-        self.start = lambda initial: zeros._replace(step=np.int32(0), key=jax.random.split(jax.random.key(0), 1))
+        self.start = lambda initial: zeros._replace(
+            step=np.zeros((), np.int32), key=jax.random.split(jax.random.key(0), 1)
+        )
         report = dict.fromkeys(("loss", "grad_norm"), np.ones(1))
-        self.step = lambda state, batch: (state._replace(step=state.step + 1), report)
+        self.step = lambda state, batch: (state._replace(step=np.asarray(state.step + 1, np.int32)), report)
         self.score = lambda params, batch: dict.fromkeys(scores, np.ones(1))
 
 

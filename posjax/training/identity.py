@@ -30,7 +30,6 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
-from posjax.checks import COUNT, GROUP, TEXT, check, maybe, several
 from posjax.data.containers import digest_of
 from posjax.environment import describe
 from posjax.files import replace_file
@@ -43,13 +42,6 @@ RUN = "run.json"
 _INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
 # Beginnings of fields that do not change the result: logging, paths, devices, and the start, whose parameters have a digest.
 _NO_EFFECT = ("checkpoint_every", "data.data_dir", "eval_every", "init_", "keep_last", "log_every", "logger", "mesh.")
-_KINDS = {
-    **dict.fromkeys(("hash", "data_digest"), TEXT),
-    **dict.fromkeys(("fields", "config", "environment"), GROUP),
-    "seeds": several(COUNT, 1),
-    "small": maybe(GROUP),
-    "files": maybe(several(TEXT)),
-}
 
 
 def flat_fields(config: dict[str, Any]) -> dict[str, Any]:
@@ -173,7 +165,7 @@ def read_run(workdir: str | os.PathLike) -> dict[str, Any]:
     """Returns the contents of run.json.
 
     Raises:
-      CheckpointError: there is none, it is not as it was written, or another version of posjax wrote other fields.
+      CheckpointError: there is none, or it is not as it was written.
     """
     path = pathlib.Path(workdir) / RUN
     mend = "put back a copy of it, or move the directory away to start afresh"
@@ -184,10 +176,6 @@ def read_run(workdir: str | os.PathLike) -> dict[str, Any]:
         raise CheckpointError(f"{path} cannot be read ({error}): {mend}") from error
     if not is_whole:
         raise CheckpointError(f"{path} differs from what was written: {mend}")
-    try:
-        check(str(path), {name: about.get(name) for name in _KINDS}, _KINDS)
-    except ValueError as error:
-        raise CheckpointError(f"{error}: read it with the version of posjax that wrote it") from error
     return about
 
 

@@ -18,16 +18,15 @@ from posjax.pretrained.parameters import is_encoding, paths_of
 from posjax.training.checkpoints import CheckpointError
 from posjax.training.initial import Start, as_started, fields_of, initial_params, of_own, options_of
 from posjax.training.loop import train
-from posjax.training.runs import load_run
 from posjax.training.tasks import make_task
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """The workdir of two seeds of a ViT with a learned table, and where the data are."""
+    """Two seeds of a ViT with a learned table, and where the data are."""
     workdir = tmp_path_factory.mktemp("run")
     write_trained(small_vit(workdir / "data"), (3, 5), workdir)
-    return workdir, workdir / "data"
+    return Start(workdir), workdir / "data"
 
 
 def seed_of(params, index):
@@ -41,32 +40,32 @@ def same(params, others):
 
 
 def test_each_seed_starts_its_namesake_and_an_only_seed_starts_all(run, tmp_path):
-    workdir, data_dir = run
-    task, before = make_task(small_vit(data_dir)), load_run(workdir)
-    same(seed_of(initial_params(workdir, task, (5,)), 0), before.of(1))
+    start, data_dir = run
+    task, before = make_task(small_vit(data_dir)), start.run
+    same(seed_of(initial_params(start, task, (5,)), 0), before.of(1))
     with pytest.raises(ValueError, match="seed 4"):
-        initial_params(workdir, task, (4,))
+        initial_params(start, task, (4,))
     with pytest.raises(ValueError, match="init_head"):
-        initial_params(workdir, task, (3,), head="kep")
+        initial_params(start, task, (3,), head="kep")
     write_trained(small_vit(data_dir), (9,), tmp_path)
     both = initial_params(tmp_path, task, (0, 1))
     same(seed_of(both, 0), seed_of(both, 1))
 
 
 def test_tables_are_resized_to_larger_images(run):
-    workdir, data_dir = run
-    task, before = make_task(small_vit(data_dir, data__image_size=(12, 12))), load_run(workdir)
-    initial = initial_params(workdir, task, (3, 5), method="google_npz")
+    start, data_dir = run
+    task, before = make_task(small_vit(data_dir, data__image_size=(12, 12))), start.run
+    initial = initial_params(start, task, (3, 5), method="google_npz")
     for index in range(2):
         same(seed_of(initial, index), resize_params(before.model, before.of(index), (12, 12), "google_npz")[1])
 
 
 @pytest.mark.slow
 def test_a_run_started_so_goes_on_from_there_and_from_nowhere_else(run, tmp_path):
-    workdir, data_dir = run
+    start, data_dir = run
     config = small_vit(data_dir, steps=1, optimizer__learning_rate=1e-9, optimizer__warmup_steps=0)
     task = make_task(config)
-    initial = initial_params(workdir, task, (3, 5))
+    initial = initial_params(start, task, (3, 5))
     result = train(task, config, (3, 5), tmp_path, initial=initial)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), result.state.params, initial)
     for other in (jax.tree.map(lambda leaf: leaf[::-1], initial), None):
@@ -75,9 +74,9 @@ def test_a_run_started_so_goes_on_from_there_and_from_nowhere_else(run, tmp_path
 
 
 def test_a_head_is_kept_or_made_new(run, tmp_path):
-    workdir, data_dir = run
-    task, before = make_task(small_vit(data_dir)), load_run(workdir)
-    new = initial_params(workdir, task, (3,), head="new")
+    start, data_dir = run
+    task, before = make_task(small_vit(data_dir)), start.run
+    new = initial_params(start, task, (3,), head="new")
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(new["head"]))
     same(seed_of(new["trunk"], 0), before.of(0)["trunk"])
     headless = {name: leaves for name, leaves in before.of(0).items() if name != "head"}
@@ -89,32 +88,32 @@ def test_a_head_is_kept_or_made_new(run, tmp_path):
 
 
 def test_another_encoding_takes_over_what_fits_or_starts_anew(run):
-    workdir, data_dir = run
-    before = load_run(workdir).of(0)
+    start, data_dir = run
+    before = start.run.of(0)
     task = make_task(small_vit(data_dir, model__encoding="learned(resize='torch_bicubic')"))
-    rows = initial_params(workdir, task, (3,))["trunk"]["encoding"].rows[0]
+    rows = initial_params(start, task, (3,))["trunk"]["encoding"].rows[0]
     np.testing.assert_array_equal(rows, before["trunk"]["encoding"].rows)
     task = make_task(small_vit(data_dir, model__encoding="axial_rope"))
     with pytest.raises(ValueError, match=r"axial_rope.*config\.init_encoding=new"):
-        initial_params(workdir, task, (3,))
-    anew = seed_of(initial_params(workdir, task, (3,), encoding="new"), 0)
+        initial_params(start, task, (3,))
+    anew = seed_of(initial_params(start, task, (3,), encoding="new"), 0)
     del before["trunk"]["encoding"]
     same(anew, before)
     task = make_task(small_vit(data_dir, model__encoding="learned(stddev=2)"))
-    anew = initial_params(workdir, task, (3, 5), encoding="new")["trunk"]["encoding"].rows
+    anew = initial_params(start, task, (3, 5), encoding="new")["trunk"]["encoding"].rows
     start = jax.jit(lambda seed: task.init(jax.random.split(jax.random.key(seed))[0])["trunk"]["encoding"].rows)
     np.testing.assert_array_equal(anew, np.stack([start(seed) for seed in (3, 5)]))  # as training from that seed would
 
 
 def test_a_study_starts_its_rows_from_it(run):
     """Each is the model of the start under an encoding of its own, and another start is another row."""
-    workdir, data_dir = run
+    start, data_dir = run
     table = load("configs/finetune.py:vit")
-    table.init_from, table.data.data_dir, table.init_encoding = str(workdir), str(data_dir), "keep_or_new"
+    table.init_from, table.data.data_dir, table.init_encoding = str(start.path), str(data_dir), "keep_or_new"
     planned = {row.label: row for row in plan(table, encodings=["axial_rope", "{own} + axial_rope", "{own}"]).rows}
     specs = {label: row.training.model.encoding for label, row in planned.items()}
     assert specs == {"axial_rope": "axial_rope", "{own} + axial_rope": "learned() + axial_rope", "{own}": "learned()"}
-    own, (before, _) = planned["{own}"], (load_run(workdir).of(index) for index in range(2))
+    own, (before, _) = planned["{own}"], (start.run.of(index) for index in range(2))
     assert own.training.model.width == 8
     for label, kept in (("{own} + axial_rope", True), ("axial_rope", False)):
         row = planned[label]
@@ -127,10 +126,10 @@ def test_a_study_starts_its_rows_from_it(run):
 
 
 def test_what_no_shape_tells_is_compared(run):
-    workdir, data_dir = run
+    start, data_dir = run
     for overrides, field in (({"model__mlp": "gelu_exact"}, "model.mlp"), ({"data__mean": (0.4,)}, "data.mean")):
         with pytest.raises(ValueError, match=f"set config.{field}="):
-            initial_params(workdir, make_task(small_vit(data_dir, **overrides)), (3,))
+            initial_params(start, make_task(small_vit(data_dir, **overrides)), (3,))
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +160,7 @@ def test_a_decoder_goes_on_as_the_model_that_learned(text_run, run):
     same(seed_of(initial_params(start, make_task(made), (0, 1)), 1), start.run.of(0))
     assert make_model(fields_of(start.model), "text") == start.model.clone(encoding="rope()")
     assert as_started(config, start) is config
-    for other, message in ((None, "config.init_from"), (Start(run[0]), "--config=configs/finetune.py:vit")):
+    for other, message in ((None, "config.init_from"), (run[0], "--config=configs/finetune.py:vit")):
         with pytest.raises(ValueError, match=message):
             as_started(tuned(text_run), other)
 

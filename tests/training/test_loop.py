@@ -31,6 +31,7 @@ def _forgotten():
 def decoder(data_dir, **overrides):
     """With everything that draws at random, so that a run resumed with another key would differ."""
     sizes = {"eval_batch_size": 8, "eval_tokens": 257, "model__encoding": "learned", "model__dropout": 0.1}
+    sizes["optimizer__learning_rate"] = 0.02
     return small_decoder(data_dir, **sizes | overrides)
 
 
@@ -91,6 +92,8 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data_dir, whole, tmp_pat
     assert_same((whole.state, whole.metrics), (parts.state, parts.metrics))
     assert saved(workdir) == saved(tmp_path / "parts")
     assert all(any(f".{part}" in path for path in saved(workdir)) for part in State._fields)
+    loss = curve(workdir)
+    assert (loss[-1] < loss[0] - 0.3).all()  # it learns
     lines = [(path / "metrics.jsonl").read_text() for path in (workdir, tmp_path / "parts")]
     assert lines[0] == lines[1]
     assert [json.loads(line)["step"] for line in lines[0].splitlines() if '"loss"' in line] == list(range(1, 13))
@@ -135,9 +138,9 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(data_dir):
     batch = {name: x[None] for name, x in task.batches(0)[0].items()}
     batch["weight"][0, :3] = 0.0
     state = jax.eval_shape(lambda: init_state(task, optimizer, (0,)))
-    params = jax.tree.map(lambda leaf: leaf[None], drawn(task.init, jax.random.key(0)))
+    params = jax.tree.map(lambda leaf: np.asarray(leaf)[None], drawn(task.init, jax.random.key(0)))
     state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state._replace(key=(), params=()))
-    state = state._replace(params=params, key=jax.random.split(jax.random.key(0), 1))
+    state = state._replace(params=params, key=jax.random.wrap_key_data(np.zeros((1, 2), np.uint32)))
     (one, once), (two, twice) = (jax.jit(make_step(task, optimizer, parts))(state, batch) for parts in (1, 2))
     np.testing.assert_allclose(once["loss"], twice["loss"], rtol=1e-5)
     np.testing.assert_allclose(once["grad_norm"], twice["grad_norm"], rtol=1e-4)
@@ -194,15 +197,6 @@ def test_the_best_and_the_newest_checkpoints_are_kept(data_dir, tmp_path, monkey
     monkeypatch.setattr(loop, "headline", lambda task, metrics: next(losses))
     run(decoder(data_dir, eval_every=3, checkpoint_every=2, keep_last=1), tmp_path)
     assert steps(tmp_path) == [6, 12]
-
-
-def test_a_learnable_task_is_learned(data_dir, tmp_path):
-    config = small_vit(data_dir, steps=60, log_every=6, checkpoint_every=60, optimizer__learning_rate=0.02)
-    result = run(config, tmp_path, (0,))
-    loss = curve(tmp_path)[:, 0]
-    assert len(loss) == 10
-    assert loss[-1] < loss[0] - 0.3
-    assert result.metrics["loss"][0] < 2.0
 
 
 def test_sizes_that_cannot_be_are_refused(data_dir):

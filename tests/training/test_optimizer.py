@@ -12,17 +12,17 @@ from posjax.training.optimizer import decays, make_optimizer, make_schedule
 
 PARAMS = {
     "block_0": {
-        "attention": {"query": {"kernel": jnp.ones((4, 2, 2)), "bias": jnp.ones((2, 2))}},
-        "encoding": {"table": jnp.ones((8, 4))},
-        "norm": {"scale": jnp.ones(4), "bias": jnp.ones(4)},
+        "attention": {"query": {"kernel": np.ones((4, 2, 2)), "bias": np.ones((2, 2))}},
+        "encoding": {"table": np.ones((8, 4))},
+        "norm": {"scale": np.ones(4), "bias": np.ones(4)},
     },
-    "stacked": {"norm": {"scale": jnp.ones((3, 4))}},
-    "encoding": [jnp.ones((8, 4)), {"deep": jnp.ones((2, 2))}],
-    "embedding": jnp.ones((9, 4)),
-    "encoding_free": jnp.ones((2, 2)),
-    "gain": jnp.ones(4),
-    "cls": jnp.ones((1, 4)),
-    "registers": jnp.ones((3, 4)),
+    "stacked": {"norm": {"scale": np.ones((3, 4))}},
+    "encoding": [np.ones((8, 4)), {"deep": np.ones((2, 2))}],
+    "embedding": np.ones((9, 4)),
+    "encoding_free": np.ones((2, 2)),
+    "gain": np.ones(4),
+    "cls": np.ones((1, 4)),
+    "registers": np.ones((3, 4)),
 }
 DECAYED = {
     "['block_0']['attention']['query']['kernel']",
@@ -78,10 +78,10 @@ def test_only_decayed_weights_shrink_also_under_a_seed_axis():
         updates, _ = optimizer.update(zeros, optimizer.init(params), params)
         return optax.apply_updates(params, updates)
 
-    seeds = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), PARAMS)
+    seeds = jax.tree.map(lambda leaf: np.stack([leaf, 2 * leaf]), PARAMS)
     found = jax.jit(jax.vmap(step))(seeds)
     shrunk = DECAYED | ENCODING
-    for path, leaf in jax.tree_util.tree_leaves_with_path(found):
+    for path, leaf in jax.tree_util.tree_leaves_with_path(jax.tree.map(np.asarray, found)):
         factor = 0.95 if jax.tree_util.keystr(path) in shrunk else 1.0
         np.testing.assert_allclose(leaf[0], factor, rtol=1e-6)
         np.testing.assert_allclose(leaf[1], 2 * factor, rtol=1e-6)
@@ -91,12 +91,12 @@ def test_one_step_is_adamw_by_hand():
     optimizer, rate = make_optimizer(
         learning_rate=0.1, total_steps=10, schedule="linear", weight_decay=0.5, clip_norm=None, b1=0.8, b2=0.9
     )
-    w, state = {"w": jnp.full((2, 2), 2.0)}, None
+    w, update = {"w": np.full((2, 2), 2.0, np.float32)}, jax.jit(optimizer.update)
     m = v = 0.0
-    expected, state = 2.0, optimizer.init(w)
+    expected, state = 2.0, jax.jit(optimizer.init)(w)
     for t, g in enumerate((3.0, -1.0)):
-        updates, state = optimizer.update({"w": jnp.full((2, 2), g)}, state, w)
-        w = optax.apply_updates(w, updates)
+        updates, state = update({"w": np.full((2, 2), g, np.float32)}, state, w)
+        w = {"w": w["w"] + np.asarray(updates["w"])}
         m, v = 0.8 * m + 0.2 * g, 0.9 * v + 0.1 * g * g
         adam = (m / (1 - 0.8 ** (t + 1))) / (np.sqrt(v / (1 - 0.9 ** (t + 1))) + 1e-8)
         expected -= 0.1 * (1 - t / 10) * (adam + 0.5 * expected)
