@@ -115,20 +115,13 @@ def digest_as_imported(file: str) -> str:
 
 # A field counts in a hash where it is not at its default, which is None if it is not named here. So a new field whose default
 # is None leaves all hashes as they are, and needs no entry.
-_DEFAULTS = {
-    "data.ladder.schedule": "linear",
-    "data.ladder.start": 32,
-    "data.ladder.steps": 0,
-    "data.text_field": "text",
-}
-_DEFAULTS |= {"model.kind": "decoder", "model.remat": "none", "model.scan": False}
+_DEFAULTS = {"data.text_field": "text", "model.kind": "decoder", "model.remat": "none", "model.scan": False}
+_DEFAULTS |= {"data.ladder.schedule": "linear", "data.ladder.start": 32, "data.ladder.steps": 0}
 # For ever as in the hashes of committed results: fields that count at None too, and earlier names.
-_COUNTED = {f"data.{name}" for name in ("image_size", "images_per_row", "min_patches", "symbols", "tokens")}
-_COUNTED |= {
-    f"model.{name}" for name in ("attention_dtype", "embedding_scale", "layer_scale", "length", "mlp_bias", "mlp_dim")
-}
-_COUNTED |= {f"model.{name}" for name in ("num_kv_heads", "pre_logits", "resnet", "variant", "vocab_size")}
-_COUNTED |= {"eval_tokens", "trained_length"}
+_COUNTED = {"eval_tokens", "trained_length"}
+_COUNTED |= {f"data.{name}" for name in ("image_size", "images_per_row", "min_patches", "symbols", "tokens")}
+_COUNTED |= {f"model.{name}" for name in ("attention_dtype", "embedding_scale", "layer_scale", "length", "mlp_bias")}
+_COUNTED |= {f"model.{name}" for name in ("mlp_dim", "num_kv_heads", "pre_logits", "resnet", "variant", "vocab_size")}
 _NAMES = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
 
 
@@ -187,7 +180,6 @@ def refuse_other_run(workdir: str | os.PathLike, about: Mapping[str, Any]) -> No
     """
     before, now = ({**run, **run["fields"]} for run in (read_run(workdir), about))
     names = sorted((before["fields"].keys() | now["fields"].keys()) | {"data_digest", "initial", "seeds"})
-    now["code"] = now.get("code") if "code" in before else None  # an older version kept none
     if differ := [name for name in names if before.get(name) != now.get(name)]:
         was = ", ".join(f"{name} was {before.get(name)}" for name in differ)
         are = ", ".join(f"{f'{name} ' * (len(differ) > 1)}is {now.get(name)}" for name in differ)
