@@ -283,7 +283,7 @@ def _describe(path: str, leaf: Any) -> dict[str, Any]:
     """Returns {"dtype", "shape"} of a leaf; refuses what orbax would refuse in the background, where it can hang the exit."""
     if type(leaf) in _SCALARS:
         return {"dtype": type(leaf).__name__, "shape": []}
-    if not isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct, np.ndarray)):
+    if not isinstance(leaf, (jax.Array, jax.ShapeDtypeStruct, np.ndarray, np.generic)):
         raise TypeError(f"{path} is of type {type(leaf).__name__}, which a checkpoint cannot hold")
     if 0 in leaf.shape:
         raise ValueError(f"{path} has no elements (shape {leaf.shape}), which orbax cannot store; leave it out")
