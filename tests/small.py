@@ -1,10 +1,15 @@
-"""Single runs made small: their configs, and the state that one has saved."""
+"""Single runs made small: their configs, the state that one has saved, and runs that nobody trained."""
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
 from experiments.cli import load
+from posjax.training.checkpoints import Checkpoints
+from posjax.training.identity import describe_run, write_run
+from posjax.training.optimizer import make_optimizer
+from posjax.training.step import init_state
+from posjax.training.tasks import make_task
 
 SMALL = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "optimizer.warmup_steps": 2}
 
@@ -50,3 +55,25 @@ def saved(workdir):
         leaves = checkpointer.restore(newest / "tree")
     keys = {path: jax.random.key_data(leaf) for path, leaf in leaves.items() if path.endswith(".key")}
     return {path: np.asarray(leaf).tobytes() for path, leaf in (leaves | keys).items() if "times" not in path}
+
+
+def write_trained(config, seeds, workdir, *steps):
+    """Writes what `train` leaves of a run, with drawn numbers for learned ones: nothing is compiled. Returns its task."""
+    task = make_task(config)
+    optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
+    shapes = jax.eval_shape(lambda: init_state(task, optimizer, seeds))
+    write_run(workdir, describe_run(task, config, seeds))
+    with Checkpoints(workdir / "checkpoints") as checkpoints:
+        for step in steps or (config.steps,):
+            rng = np.random.default_rng(step)
+            state = jax.tree.map(lambda leaf, rng=rng: _drawn_leaf(leaf, rng), shapes)._replace(
+                step=np.array(step, np.int32)
+            )
+            checkpoints.save(step, {"state": state, "times": {"elapsed": 1.0, "step_time": 0.5}})
+    return task
+
+
+def _drawn_leaf(leaf, rng):
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(rng.integers(0, 2**32, (*leaf.shape, 2), np.uint32))
+    return np.asarray(rng.normal(size=leaf.shape)).astype(leaf.dtype)

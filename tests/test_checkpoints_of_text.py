@@ -1,13 +1,12 @@
 """Decoders as folders: trained here, exported, read back, tuned and continued by the commands."""
 
 import json
-import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from exported import TRAINED, write_llama
+from exported import write_llama
 
 import posjax as pj
 from experiments import export, generate, train
@@ -79,21 +78,17 @@ def test_a_small_folder_of_a_run_is_read_as_the_run(run, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "encoding", ["{own} + window(8)", *(pytest.param(each, marks=pytest.mark.thorough) for each in (None, "learned"))]
-)
-def test_a_folder_is_tuned_from_what_it_holds(llama, encoding, tmp_path, monkeypatch):
+def test_a_folder_is_tuned_from_what_it_holds(llama, tmp_path, monkeypatch):
     monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)
-    anew = {"init_encoding": "new"} if encoding == "learned" else {}
-    rate = {"optimizer__learning_rate": 1e-9}
-    tuned = config("finetune.py", llama, init_from=str(llama), model__encoding=encoding, **anew, **rate)
+    fields = {"model__encoding": "{own} + window(8)", "optimizer__learning_rate": 1e-9}
+    tuned = config("finetune.py", llama, init_from=str(llama), **fields)
     train.main(tuned, tmp_path)
     run, (_, params) = load_run(tmp_path), pretrained.load(llama)
     embedding = params["params"]["token_embedding"]["embedding"]
     np.testing.assert_allclose(run.of(0)["token_embedding"]["embedding"], embedding, atol=1e-6)
     assert run.model.block.mlp == "swiglu"
     assert run.config.data.tokenizer == str(llama / "tokenizer.json")
-    assert run.model.encoding == {None: "rope()", "{own} + window(8)": "rope() + window(8)"}.get(encoding, encoding)
+    assert run.model.encoding == "rope() + window(8)"
 
 
 @pytest.mark.slow
@@ -108,20 +103,11 @@ def test_a_prompt_is_continued_as_the_whole_would_be(llama, capsys):
     )
     (tokens,) = tokenizer.encode([b"the grass is"])
     tokens = np.append(np.int32(tokenizer.bos), tokens)
-    for _ in range(4):
-        logits = model.apply({"params": params}, jnp.asarray(tokens)[None], pj.sites(len(tokens)))
-        tokens = np.append(tokens, np.int32(logits[0, -1].argmax()))
+    logits = jax.jit(lambda tokens: model.apply({"params": params}, tokens[None], pj.sites(8))[0])
+    for _ in range(4):  # a causal model does not see what fills up its 8 tokens
+        seen = np.pad(tokens, (0, 8 - len(tokens)))
+        tokens = np.append(tokens, np.int32(logits(seen)[len(tokens) - 1].argmax()))
     assert shown == tokenizer.continuation(tokens[:4], tokens[4:]) + "\n"
     assert "4 tokens read, <s> before them among these, 4 added" in err
     assert generate.main([f"--checkpoint={llama}", "--prompt=the grass is", "--steps=1", "--no_bos"]) == 0
     assert "3 tokens read, 1 added" in capsys.readouterr().err
-
-
-def test_mistakes_are_one_line(llama, tmp_path, capsys):
-    assert generate.main([f"--checkpoint={llama}"]) == 2
-    assert "give one of --prompt and --prompt_file" in capsys.readouterr().err
-    folder = shutil.copytree(llama, tmp_path / "copy")
-    (folder / "tokenizer.json").unlink()
-    assert generate.main([f"--checkpoint={folder}", "--prompt=a"]) == 2
-    assert "there is no tokenizer.json beside the weights" in capsys.readouterr().err
-    assert pretrained.load(llama)[0].length == TRAINED

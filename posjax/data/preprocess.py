@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
 _MODES = ("crop", "pad", "stretch")
-LARGEST_COVER = 32  # above this many times the crop's pixels only the crop is resized
-_SUPPORT = 4  # pixels that a filter reads on either side; Lanczos reads the most, 3
 _FILTERS = ("bicubic", "bilinear", "box", "lanczos", "nearest")
 
 Source = Any  # a path, the bytes of a file, a PIL image, or an array [h, w] or [h, w, c] uint8
@@ -107,8 +105,6 @@ def preprocess(
         binds = cover_h * w >= cover_w * h  # the height has to be stretched more
         cover = (cover_h, w * cover_h // h) if binds else (h * cover_w // w, cover_w)
         top, left = (round((there - wanted) / 2) for there, wanted in zip(cover, (height, width), strict=True))
-        if cover[0] * cover[1] > max(h * w, LARGEST_COVER * height * width):
-            return _resized_part(pixels, cover, (top, left, height, width), resample)
         return resize(pixels, cover, resample)[top : top + height, left : left + width].copy()
     binds = height * w <= width * h
     inside = (height, max(1, round(w * height / h))) if binds else (max(1, round(h * width / w)), width)
@@ -186,44 +182,12 @@ def resize(pixels: np.ndarray, size: tuple[int, int], resample: str = "bicubic")
     """
     from PIL import Image
 
-    _check_filter(resample)
+    if resample not in _FILTERS:
+        raise ValueError(f"no filter is named {resample!r}; {_nearest(resample, _FILTERS)}")
     if pixels.shape[:2] == tuple(size):
         return pixels
     picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     return np.asarray(picture.resize(size[::-1], Image.Resampling[resample.upper()])).reshape(*size, -1)
-
-
-def _check_filter(resample: str) -> None:
-    if resample not in _FILTERS:
-        raise ValueError(f"no filter is named {resample!r}; {_nearest(resample, _FILTERS)}")
-
-
-def _resized_part(
-    pixels: np.ndarray, size: tuple[int, int], part: tuple[int, int, int, int], resample: str
-) -> np.ndarray:
-    """Computes a part of `resize`'s result without the rest, which is far larger for a thin strip of pixels.
-
-    Args:
-      part: (top, left, height, width) within `size`.
-
-    Returns:
-      [height, width, c] uint8, equal to `resize` up to rounding: PIL may resize rows before or after columns.
-    """
-    from PIL import Image
-
-    _check_filter(resample)
-    box, cut = [], pixels
-    for axis in (0, 1):
-        scale = pixels.shape[axis] / size[axis]
-        start, stop = part[axis] * scale, (part[axis] + part[axis + 2]) * scale
-        margin = _SUPPORT * max(scale, 1)  # pixels beyond the part that the filter reads
-        first, last = max(0, int(start - margin)), int(stop + margin) + 1
-        cut = cut[first:last] if axis == 0 else cut[:, first:last]
-        box.append((start - first, min(stop - first, cut.shape[axis])))
-    picture = Image.fromarray(np.ascontiguousarray(cut[..., 0] if cut.shape[2] == 1 else cut))
-    (top, bottom), (left, right) = box
-    found = picture.resize((part[3], part[2]), Image.Resampling[resample.upper()], box=(left, top, right, bottom))
-    return np.asarray(found).reshape(part[2], part[3], -1)
 
 
 def _pixels(picture: Image.Image, channels: int, name: str) -> np.ndarray:

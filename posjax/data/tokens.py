@@ -77,8 +77,8 @@ BYTES = Tokenizer("bytes", 256)
 
 
 class _RustErrors:
-    """Turns an error of Rust into a ValueError: a panic, which is not an `Exception` and has no importable class, or a
-    bare `Exception`, for example for an unknown word in a vocabulary without an unknown token.
+    """Makes errors of Rust name the file: a panic, which is not an `Exception` and has no importable class, a ValueError, or
+    a bare `Exception`, for example for an unknown word in a vocabulary without an unknown token.
     """
 
     def __init__(self, path: str):
@@ -88,7 +88,7 @@ class _RustErrors:
         pass
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
-        if kind is Exception or (kind is not None and kind.__name__ == "PanicException"):
+        if kind in (Exception, ValueError) or (kind is not None and kind.__name__ == "PanicException"):
             raise ValueError(f"{self._path} is not a readable tokenizer.json: {error}") from None
 
 

@@ -30,7 +30,6 @@ import numpy as np
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
-from posjax.checks import COUNT, GROUP, TEXT, check, maybe, several
 from posjax.data.containers import digest_of
 from posjax.environment import describe
 from posjax.files import replace_file
@@ -43,13 +42,6 @@ RUN = "run.json"
 _INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
 # Beginnings of fields that do not change the result: logging, paths, devices, and the start, whose parameters have a digest.
 _NO_EFFECT = ("checkpoint_every", "data.data_dir", "eval_every", "init_", "keep_last", "log_every", "logger", "mesh.")
-_KINDS = {
-    **dict.fromkeys(("hash", "data_digest"), TEXT),
-    **dict.fromkeys(("fields", "config", "environment"), GROUP),
-    "seeds": several(COUNT, 1),
-    "small": maybe(GROUP),
-    "files": maybe(several(TEXT)),
-}
 
 
 def flat_fields(config: dict[str, Any]) -> dict[str, Any]:
@@ -121,20 +113,24 @@ def digest_as_imported(file: str) -> str:
     return digest_of(np.fromfile(file, np.uint8))
 
 
+# A field counts in a hash where it is not at its default, which is None if it is not named here. So a new field whose default
+# is None leaves all hashes as they are, and needs no entry.
+_DEFAULTS = {"data.text_field": "text", "model.kind": "decoder", "model.remat": "none", "model.scan": False}
+_DEFAULTS |= {"data.ladder.schedule": "linear", "data.ladder.start": 32, "data.ladder.steps": 0}
+# For ever as in the hashes of committed results: fields that count at None too, and earlier names.
+_COUNTED = {"eval_tokens", "trained_length"}
+_COUNTED |= {f"data.{name}" for name in ("image_size", "images_per_row", "min_patches", "symbols", "tokens")}
+_COUNTED |= {f"model.{name}" for name in ("attention_dtype", "embedding_scale", "layer_scale", "length", "mlp_bias")}
+_COUNTED |= {f"model.{name}" for name in ("mlp_dim", "num_kv_heads", "pre_logits", "resnet", "variant", "vocab_size")}
+_NAMES = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
+
+
 def identity(config: ConfigDict) -> dict[str, Any]:
-    """Returns the content of a config's hash: its `counting_fields`, named as in the hashes of committed results."""
+    """Returns the content of a config's hash: its `counting_fields` that are not at their defaults."""
     fields = counting_fields(config)
-    absent = _ABSENT if "data.retrieval.share" in fields else {**_ABSENT, "data.files": None}
-    kept = {name: value for name, value in fields.items() if name not in absent or value != absent[name]}
-    return {_COMMITTED.get(name, name): value for name, value in kept.items()}
-
-
-# Committed results are older than these names, and than these fields, whose values here change nothing.
-_COMMITTED = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
-_ABSENT = dict.fromkeys(("data.bos", "data.channels", "data.tokenizer", "model.latent"))
-_ABSENT |= {"data.ladder.schedule": "linear", "data.ladder.start": 32, "data.ladder.steps": 0}
-_ABSENT |= {"model.remat": "none", "model.scan": False}
-_ABSENT |= {"data.text_field": "text", "model.kind": "decoder"}
+    counted = _COUNTED | ({"data.files"} if "data.retrieval.share" in fields else set())
+    kept = {name: value for name, value in fields.items() if name in counted or value != _DEFAULTS.get(name)}
+    return {_NAMES.get(name, name): value for name, value in kept.items()}
 
 
 def digest(params: Any) -> str:
@@ -162,7 +158,7 @@ def read_run(workdir: str | os.PathLike) -> dict[str, Any]:
     """Returns the contents of run.json.
 
     Raises:
-      CheckpointError: there is none, it is not as it was written, or another version of posjax wrote other fields.
+      CheckpointError: there is none, or it is not as it was written.
     """
     path = pathlib.Path(workdir) / RUN
     mend = "put back a copy of it, or move the directory away to start afresh"
@@ -173,10 +169,6 @@ def read_run(workdir: str | os.PathLike) -> dict[str, Any]:
         raise CheckpointError(f"{path} cannot be read ({error}): {mend}") from error
     if not is_whole:
         raise CheckpointError(f"{path} differs from what was written: {mend}")
-    try:
-        check(str(path), {name: about.get(name) for name in _KINDS}, _KINDS)
-    except ValueError as error:
-        raise CheckpointError(f"{error}: read it with the version of posjax that wrote it") from error
     return about
 
 
@@ -188,7 +180,6 @@ def refuse_other_run(workdir: str | os.PathLike, about: Mapping[str, Any]) -> No
     """
     before, now = ({**run, **run["fields"]} for run in (read_run(workdir), about))
     names = sorted((before["fields"].keys() | now["fields"].keys()) | {"data_digest", "initial", "seeds"})
-    now["code"] = now.get("code") if "code" in before else None  # an older version kept none
     if differ := [name for name in names if before.get(name) != now.get(name)]:
         was = ", ".join(f"{name} was {before.get(name)}" for name in differ)
         are = ", ".join(f"{f'{name} ' * (len(differ) > 1)}is {now.get(name)}" for name in differ)

@@ -93,8 +93,8 @@ def load_run(
     if not small and not checkpoints.steps():
         raise ValueError(f"there is no checkpoint in {workdir}: {_mend(workdir)}")
     about = read_run(workdir)
-    config = ConfigDict(about["config"])
     with _reading(workdir, about):
+        config = ConfigDict(about["config"])
         config.mesh = ConfigDict()  # the devices that are here may be others
         if data_dir is not None:
             config.data.data_dir = data_dir

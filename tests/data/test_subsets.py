@@ -51,10 +51,11 @@ def test_images_of_different_sizes_stay_whole():
         assert whole.label[where] == some.label[i]
 
 
-@pytest.mark.parametrize("fraction", [0.0, -1.0, 1.5])
-def test_a_share_lies_between_nothing_and_all(fraction):
-    with pytest.raises(ValueError, match=rf"fraction={fraction} of a set must lie in \(0, 1\]"):
-        data.subset(images(), fraction)
+def test_a_share_lies_between_nothing_and_all():
+    with pytest.raises(ValueError, match=r"fraction=1\.5"):
+        data.subset(images(), 1.5)
+    with pytest.raises(ValueError, match=r"a share of 1\.0 of 'train'"):
+        data.held_out_names("train", 1.0)
 
 
 @pytest.fixture(scope="module")
@@ -87,12 +88,6 @@ def test_of_text_the_end_is_held_out(sets):
     assert data.load_stream("held_text", "65% of train").starts.tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1])
-def test_a_share_that_leaves_nothing_is_refused(share):
-    with pytest.raises(ValueError, match=r"a share of \S+ of 'train' cannot be held out: it must lie in"):
-        data.held_out_names("train", share)
-
-
 def of_folder(root, splits):
     for split in splits:
         (root / split / "cat").mkdir(parents=True)
@@ -121,7 +116,7 @@ def of_tfds(root, splits, monkeypatch):
 
 
 @pytest.mark.parametrize("make", [of_folder, of_files, of_source, of_tfds])
-@pytest.mark.parametrize("name", ["validation", "valid", "val", "dev"])
+@pytest.mark.parametrize("name", ["validation", "dev"])
 def test_every_reader_knows_the_names_of_validation_and_the_flag_of_others(make, name, tmp_path, monkeypatch):
     monkeypatch.setattr("posjax.data.sets.SOURCES", {})
     given = (monkeypatch,) if make is of_tfds else ()
@@ -150,8 +145,7 @@ def test_texts_are_no_splits_for_what_they_are_about(names, tmp_path):
 NAMES = ("{}.txt", "ptb.{}.txt", "{}_01.md", "X-{}.txt", "{}/a.txt", "set-{}/a.txt", "wiki.{}.raw.txt", "c4-{}.jsonl")
 
 
-@pytest.mark.parametrize("spelt", [str.lower, str.title, str.upper])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "spelt"), [*((name, str.lower) for name in NAMES), (NAMES[1], str.title)])
 def test_a_part_of_a_name_says_the_split_in_a_folder_and_in_a_pattern(name, spelt, tmp_path, caplog):
     splits = ("train", "valid", "test")
     for split in splits:
@@ -193,7 +187,7 @@ def test_hidden_copies_are_no_documents(name, tmp_path):
         assert data.load_documents("mine", "train", files=str(files)).titles == ("a.txt",)
 
 
-@pytest.mark.parametrize("split", ["train", "Train", "val", "test"])
+@pytest.mark.parametrize("split", ["Train", "val"])
 def test_a_class_may_have_the_name_of_a_split(split, tmp_path):
     for label in ("bus", "car", split):
         (tmp_path / label).mkdir()
@@ -202,16 +196,3 @@ def test_a_class_may_have_the_name_of_a_split(split, tmp_path):
     read = [data.load_native_images("folder", each, tmp_path) for each in ("train", "test")]
     assert [len(each) for each in read] == [12, 3]
     assert read[0].classes == tuple(sorted(("bus", "car", split)))
-
-
-def test_pictures_of_splits_without_classes_are_refused(tmp_path):
-    for split in ("train", "test"):
-        (tmp_path / split).mkdir()
-        Image.new("L", (2, 2)).save(tmp_path / split / "1.png")
-    with pytest.raises(ValueError, match=r"train holds 1\.png, not <class>/<picture>"):
-        data.load_native_images("folder", "train", tmp_path)
-
-
-def test_folders_of_splits_are_spelt_in_upper_or_lower_case(tmp_path):
-    load = of_folder(tmp_path, ("Train", "Test"))
-    assert load("train") != load("test")

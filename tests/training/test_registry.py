@@ -1,4 +1,4 @@
-"""Every registered encoding trains, in a ViT and in a decoder, through the real step on real data."""
+"""Every registered encoding trains, in a decoder or else in a ViT, through the real step on real data."""
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,8 @@ from posjax.training.optimizer import make_optimizer
 from posjax.training.step import init_state, make_step
 from posjax.training.tasks import make_task
 
-VIT = {name: spec for name, member in MEMBERS.items() if (spec := member.on(GRID))}
 DECODER = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
+VIT = {name: spec for name, member in MEMBERS.items() if name not in DECODER and (spec := member.on(GRID))}
 TOGETHER = 7  # encodings that train in one model: most of a program is the model
 
 

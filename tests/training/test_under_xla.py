@@ -43,7 +43,7 @@ def trained(*specs):
 @pytest.mark.slow
 def test_rotations_by_exponentials_of_matrices_train():
     """Their gradient ended the process on an AMD EPYC where blocks were turned by a sum of products."""
-    assert trained("liere", "comrope").count("trains") == 2
+    assert trained("liere").count("trains") == 1
 
 
 @pytest.mark.thorough
