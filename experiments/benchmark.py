@@ -264,7 +264,7 @@ def _progress(job: Job, total: int, threads: int) -> Any:
     """Returns a bar of contenders, or None in a context: a bare machine with an accelerator may lack its library."""
     if job.versions is not None:
         return contextlib.nullcontext()
-    from experiments.studies.running import bar
+    from experiments.progress import bar
 
     return bar(total, "contender", desc=f"{job.name}, {threads} core{'s' if threads > 1 else ''}")
 

@@ -19,6 +19,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
+from experiments.progress import Progress, StopRequest
 from experiments.records import (
     RESULTS,
     TUNING,
@@ -48,7 +49,6 @@ from experiments.studies.plan import (
     with_variants,
 )
 from experiments.studies.readings import RESIZED, equal_readings, is_searched, read_as, resized, spec_of
-from experiments.studies.running import Progress, StopRequest
 from experiments.studies.search import check_search, find_factors
 from experiments.studies.tuner import Tuner, with_tune
 from experiments.studies.weights import Weights, kept_weights, load_decoder, plain, rate_of, row_fields, row_hash

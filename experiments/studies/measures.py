@@ -15,13 +15,13 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.analysis.readout import position_error
+from experiments.progress import bar, caption
 from experiments.records import finite
 from experiments.report.units import PER_BYTE
 from experiments.studies import images
 from experiments.studies.long_context import Reader, Reading, read_tokens, retrieved, text_loss
 from experiments.studies.plan import Row, measures_of
 from experiments.studies.readings import RESIZED, Place, read_as, resized, spec_of, text_place
-from experiments.studies.running import bar, caption
 from experiments.studies.weights import Weights
 from posjax import data
 from posjax.encoding import sites

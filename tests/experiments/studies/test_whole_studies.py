@@ -12,10 +12,10 @@ from ml_collections import ConfigDict
 from PIL import Image
 
 import posjax as pj
-from experiments import ablate, cli
+from experiments import ablate, cli, progress
 from experiments.cli import load
 from experiments.records import RESULTS, TUNING, read_records
-from experiments.studies import engine, environment, running
+from experiments.studies import engine, environment
 from experiments.studies.engine import plan
 from experiments.studies.plan import set_fields
 from experiments.studies.readings import RESIZED, longrope, scaled_rope
@@ -338,7 +338,7 @@ def test_a_stopped_run_goes_on_to_the_same_numbers(vits, tmp_path, monkeypatch):
     ablate.main(vits, tmp_path / "whole")
     asked = iter([False, False, True])
     with monkeypatch.context() as patched:
-        patched.setattr(running.StopRequest, "__call__", lambda self: next(asked))
+        patched.setattr(progress.StopRequest, "__call__", lambda self: next(asked))
         with pytest.raises(cli.StoppedRun, match="stopped at step 3 in 'digits'"):
             ablate.main(vits, tmp_path / "stopped")
     assert not (tmp_path / "stopped" / RESULTS).exists()
