@@ -13,7 +13,6 @@ from experiments.benchmarks.cases import Contender, Suite
 from experiments.benchmarks.findings import Goal
 from experiments.benchmarks.plots import Panel, against_length
 from experiments.benchmarks.runner import Settings, Worker
-from experiments.benchmarks.units import bytes_of
 
 FAKE_SIDE = """
 import sys
@@ -212,19 +211,10 @@ def test_statistics():
     assert (findings.seconds(pinned), findings.seconds(free)) == (2.0, 20.0)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "at_most", "expected"),
-    [
-        (2.1, False, "aim met"),
-        (1.7, False, "met"),
-        (1.596, False, "met"),  # shown as 1.60
-        (1.2, False, "**missed by 25%**"),
-        (1.5, True, "met"),
-        (2.0, True, "**missed by 25%**"),
-    ],
-)
-def test_verdicts(ratio, at_most, expected):
-    assert findings.verdict(ratio, 1.6, 2.0, at_most) == expected
+def test_verdicts():
+    ratios = {2.1: "aim met", 1.596: "met", 1.2: "**missed by 25%**"}  # 1.596 is shown as 1.60
+    assert {ratio: findings.verdict(ratio, 1.6, 2.0, False) for ratio in ratios} == ratios
+    assert [findings.verdict(ratio, 1.6, 2.0, True) for ratio in (1.5, 2.0)] == ["met", "**missed by 25%**"]
 
 
 def test_goals_are_judged_where_both_were_measured():
@@ -291,22 +281,18 @@ def test_the_command_writes_and_replaces(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "H=4 n=8192 f: posjax window(512) again\n"
 
 
-DECODER, VIT, STUDY = (f"--config=configs/{name}.py" for name in ("decoder", "vit", "data_size"))
+DECODER, STUDY = (f"--config=configs/{name}.py" for name in ("decoder", "data_size"))
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("window --only=nobody", "--only=nobody: nothing has that in its name; --list shows"),
-        ("accelerator --part=5/4", "I from 1 to N"),
-        ("accelerator --part=1", "I/N"),
-        ("accelerator --onl=a", "did you mean --only"),
-        ("accelerator --quick", "--quick: the suite accelerator has no such option, leave it out"),
-        ("attention --devices=2", "--devices: the suite attention has no such option"),
-        ("attention --memory=24GB", "is no size: write it as 24GiB"),
-        ("published --checkpoint=nowhere", "--checkpoint=nowhere is no folder with config.json"),
-        (f"context {VIT}", "give the config of one"),
-        (f"context {DECODER} --lengths=64", "needs two lengths or more"),
+        ("window --only=nobody", "--only=nobody"),
+        ("accelerator --part=5/4", "5/4"),
+        ("accelerator --quick", "--quick"),
+        ("attention --memory=24GB", "write it as 24GiB"),
+        ("published --checkpoint=nowhere", "config.json"),
+        (f"context {DECODER} --lengths=64", "two lengths or more"),
         ("context", "--config=FILE is missing"),
         (f"plan {DECODER} --accelerators=h10", "did you mean 'h100'"),
         (f"plan {STUDY}", "is of a study"),
@@ -432,11 +418,6 @@ def test_panels_of_inputs_hold_measurements_and_limits():
     assert [panel.curves for panel in (memory, time)] == [{"dense": {256: 1.0}}, {"dense": {256: 1.5}}]
     figure = against_length([Panel("t", "s", {"a": {1: 1.0, 2: 3.0}}, (2.0, "limit"))])
     assert [line.get_linestyle() for line in figure.axes[0].get_lines()] == ["-", ":"]
-
-
-@pytest.mark.parametrize(("text", "size"), [("24GiB", 24 * 2**30), ("1.5 MiB", 1.5 * 2**20)])
-def test_sizes(text, size):
-    assert bytes_of(text) == size
 
 
 def test_a_planned_time_is_arithmetic():

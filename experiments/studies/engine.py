@@ -157,7 +157,7 @@ def run(
     _refuse_other_study(study, workdir)
     engine = Engine(study, workdir, part, environment.recorded())
     environment.compilation_cache(workdir / "compiled")  # a restart, and rows that are alike, reuse programs
-    write_json(workdir / "config.json", study.config.to_dict())
+    write_json(workdir / "config.json", {**study.config.to_dict(), "command": command})
     diverged: dict[tuple[str, str], str] = {}
     with StopRequest() as should_stop, Progress(engine.steps()) as progress:
         for index, row in enumerate(engine.rows, 1):

