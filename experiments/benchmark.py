@@ -75,19 +75,13 @@ _ONLY = {
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    argv = sys.argv[1:] if argv is None else argv
-    try:
-        config = None
-        if {CONTEXT, PLAN} & set(argv):
-            config, args = cli.read(parser(), argv)
-        else:
-            args = parser().parse_args(argv)
-        if unused := [
-            f"--{name}" for name, suites in _ONLY.items() if getattr(args, name) and args.suite not in suites
-        ]:
-            raise cli.UsageError(f"{', '.join(unused)}: the suite {args.suite} has no such option, leave it out")
-    except (cli.UsageError, SyntaxError, *cli.USER_ERRORS) as error:
-        return cli.tell(error)
+    argv, config = sys.argv[1:] if argv is None else argv, None
+    if {CONTEXT, PLAN} & set(argv):
+        config, args = cli.read(parser(), argv)
+    else:
+        args = parser().parse_args(argv)
+    if unused := [f"--{name}" for name, suites in _ONLY.items() if getattr(args, name) and args.suite not in suites]:
+        return cli.tell(f"{', '.join(unused)}: the suite {args.suite} has no such option, leave it out")
 
     def work() -> None:
         if not args.list:

@@ -27,7 +27,7 @@ from posjax.extras import lost_output, message_of
 from posjax.files import HEADER_ERRORS
 from posjax.user_code import BROKEN, import_source, import_user_code, place_of
 
-_MISTAKES = (ValueError, OSError, ImportError)
+_MISTAKES = (ValueError, OSError, FloatingPointError, ImportError)
 _TEXT = {"length": 16, "head_dim": 8, "num_heads": 2, "grid": (4, 6)}
 _PLOT = {"length": 128, "head_dim": 64, "num_heads": 4, "grid": (14, 14)}
 
@@ -52,14 +52,14 @@ def main(argv: list[str] | None = None) -> int:
         error = lost_output(problem) or problem
         if isinstance(error, BrokenPipeError):  # the reader has left, as of `posjax explain rope | head`
             return 0
-        line = None if traceback else _line_of(error)
+        line = None if traceback else line_of(error)
         if line is None:
             raise
         print("error:", line, file=sys.stderr)
         return 2
 
 
-def _line_of(error: BaseException) -> str | None:
+def line_of(error: BaseException) -> str | None:
     """Returns a user's mistake as one line, None for another error."""
     if isinstance(error, _MISTAKES):
         return place_of(error) or message_of(error)
