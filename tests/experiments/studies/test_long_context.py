@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from experiments.studies import long_context
-from experiments.studies.long_context import Reader, Reading, retrieved, text_loss, text_windows
+from experiments.studies.long_context import Reader, TokenScores, retrieved, text_loss, text_windows
 from experiments.studies.readings import read_as
 from posjax import data, sites
 from posjax.models import Decoder
@@ -98,12 +98,12 @@ def test_answers_are_scored_and_nothing_else():
     batch = data.retrieval_batch("recall", length=64, count=3, seed=0, depth=0.0)
     answer = batch["weight"] > 0
     right, loss = answer.copy(), np.where(answer, 0.5, 99.0)
-    assert retrieved(Reading(loss, right), batch) == (1.0, 1.0, -4.0)
+    assert retrieved(TokenScores(loss, right), batch) == (1.0, 1.0, -4.0)
     wrong = right.copy()
     wrong[0, np.flatnonzero(answer[0])[0]] = False
-    assert retrieved(Reading(loss, wrong), batch) == (pytest.approx(23 / 24), pytest.approx(2 / 3), -4.0)
+    assert retrieved(TokenScores(loss, wrong), batch) == (pytest.approx(23 / 24), pytest.approx(2 / 3), -4.0)
     lost = np.where(answer, np.nan, 0.0)
-    assert np.isnan(retrieved(Reading(lost, right), batch)).all()
+    assert np.isnan(retrieved(TokenScores(lost, right), batch)).all()
 
 
 def read(model, params, spec):
