@@ -72,8 +72,8 @@ def test_the_lock_pins_all_that_the_tests_need_and_names_no_registry():
 
 
 def test_the_core_is_small():
-    found = {re.match(r"[\w-]+", requirement)[0] for requirement in PROJECT["project"]["dependencies"]}
-    assert found == {"jax", "numpy", "flax", "jaxtyping", "safetensors"}
+    names_of_core = {re.match(r"[\w-]+", requirement)[0] for requirement in PROJECT["project"]["dependencies"]}
+    assert names_of_core == {"jax", "numpy", "flax", "jaxtyping", "safetensors"}
     assert set(EXTRAS) <= set(EXTRA_LISTS)
 
 
@@ -154,7 +154,6 @@ runpy.run_module("experiments.prepare", run_name="__main__", alter_sys=True)
 def test_nothing_imports_tensorflow():
     packages = [importlib.import_module(name) for name in ("posjax", "experiments")]
     walked = [module.name for p in packages for module in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")]
-    assert {"posjax.data.loading", "posjax.training.loop", "experiments.ablate"} <= set(walked)
     for name in ("torch_models", "torch_side"):  # what a Python with torch runs to be measured against
         walked.remove(f"experiments.benchmarks.{name}")
     heavy = ["tensorflow_datasets", "grain"]  # imported where they are used, so here by hand
