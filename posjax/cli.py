@@ -116,12 +116,23 @@ def _explain_options(add: Callable) -> None:
     add("--cite", action="store_true", help="print BibTeX of its papers instead")
     add("--length", type=_positive, metavar="N", help="tokens on the line (default: 16, in plots 128)")
     add("--grid", type=_sizes, metavar="HxW", help="tokens on a grid instead (or DxHxW)")
-    add("--prefix", type=_count, default=0, metavar="N", help="class token and registers before them (default: none)")
+    add(
+        "--prefix",
+        type=lambda text: 0 if text == "0" else _positive(text),
+        default=0,
+        metavar="N",
+        help="class token and registers before them (default: none)",
+    )
     add("--head-dim", type=_positive, metavar="N", help="channels of a head (default: 8, in plots 64)")
     add("--num-heads", type=_positive, metavar="N", help="heads (default: 2, in plots 4)")
     add("--plot", nargs="?", const="plots", metavar="DIR", help="also write PNGs (default: into plots)")
     add("--checkpoint", help="run of a decoder, or folder of transformers: its weights are not needed")
-    add("--lengths", type=_lengths, default=(), help="tokens of sequences, with commas (a checkpoint's)")
+    add(
+        "--lengths",
+        type=lambda text: tuple(map(_positive, text.split(","))),
+        default=(),
+        help="tokens of sequences, with commas (a checkpoint's)",
+    )
     add("--trained-length", type=_positive, metavar="N", help="of a checkpoint (default: config.json's)")
     scalings = ("linear", "ntk", "yarn", "llama3")
     add("--scaling", choices=scalings, help="scaling of a checkpoint's ropes, by the factor of each length")
@@ -146,7 +157,11 @@ def _explain(args: argparse.Namespace) -> int:
     if args.spec is None:
         raise ValueError("give an encoding, as in: posjax explain rope")
     if args.cite:
-        return _cite(args)
+        from posjax.describe.papers import cite
+
+        for spec in map(str, encodings_of(args.spec)) if args.spec.endswith(".py") else [args.spec]:
+            print(cite(spec))
+        return 0
     from posjax.describe.explain import whole
 
     for encoding in encodings_of(args.spec):
@@ -162,14 +177,6 @@ def _refuse(args: argparse.Namespace, whose: str, *options: str) -> None:
         raise ValueError(f"{', '.join(given)}: options {whose}; leave them out")
 
 
-def _cite(args: argparse.Namespace) -> int:
-    from posjax.describe.papers import cite
-
-    for spec in map(str, encodings_of(args.spec)) if args.spec.endswith(".py") else [args.spec]:
-        print(cite(spec))
-    return 0
-
-
 def _sizes_of(args: argparse.Namespace, defaults: dict, encoding: Encoding) -> dict:
     """Returns the sizes of the example: arguments or defaults; a grid only if it is requested or needed."""
     from posjax.describe.worlds import grid_width
@@ -182,18 +189,10 @@ def _sizes_of(args: argparse.Namespace, defaults: dict, encoding: Encoding) -> d
     return sizes | {"grid": grid, "prefix": args.prefix}
 
 
-def _count(text: str) -> int:
-    return 0 if text == "0" else _positive(text)
-
-
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a positive whole number, got {text!r}")
     return int(text)
-
-
-def _lengths(text: str) -> tuple[int, ...]:
-    return tuple(map(_positive, text.split(",")))
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -131,16 +131,13 @@ class Reader:
         """Any number of sequences [N, T], a batch at a time; the last one is filled up with zeros."""
         found = []
         for first in range(0, len(tokens), self.batch):
-            part = [_filled(x[first : first + self.batch], self.batch) for x in (tokens, targets)]
+            part = [np.asarray(x[first : first + self.batch], np.int32) for x in (tokens, targets)]
+            part = [np.pad(x, [(0, self.batch - len(x)), (0, 0)]) for x in part]
             began = time.perf_counter()
             found.append(jax.tree.map(np.asarray, self._read(params, *part)))
             self.seconds = float(np.fmin(self.seconds, time.perf_counter() - began))
         loss, right = (np.concatenate(parts)[: len(tokens)] for parts in zip(*found, strict=True))
         return TokenScores(loss, right)
-
-
-def _filled(x: np.ndarray, batch: int) -> np.ndarray:
-    return np.pad(np.asarray(x, np.int32), [(0, batch - len(x)), (0, 0)])
 
 
 def text_windows(text: np.ndarray, *, length: int, stride: int, first: int, count: int) -> np.ndarray:

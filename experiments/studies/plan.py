@@ -143,7 +143,9 @@ def rows_of(name: str, table: ConfigDict, restored: Mapping[str, ConfigDict] | N
         rows += [Row(name, label, base, training, read, start=start) for label, read in variants.items()]
         for each in bases:
             for label, tuning in (table.get("finetune") or {}).get(each, {}).items():
-                rows.append(Row(name, label, base, training, tuning.get("read"), _whole(tuning, training), start))
+                finetune = ConfigDict(tuning.to_dict())
+                finetune.size = finetune.get("size") or training.data.length
+                rows.append(Row(name, label, base, training, tuning.get("read"), finetune, start))
     for row in rows:
         if isinstance(row.read, str) and row.read != RESIZED:
             parse_layers(row.read.replace(OWN, "none"))
@@ -198,13 +200,6 @@ def encoding_of(config: ConfigDict) -> str:
     """The canonical spec of the model that a config trains; "-" for a model that hosts none."""
     hosts = hasattr(KINDS[config.model.get("kind", "vit")], "encoding")
     return layers_text(parse_layers(config.model.encoding)) if hosts else "-"
-
-
-def _whole(tuning: ConfigDict, training: ConfigDict) -> ConfigDict:
-    """A fine-tune with its size, that of training where it is None."""
-    made = ConfigDict(tuning.to_dict())
-    made.size = made.get("size") or training.data.length
-    return made
 
 
 def finetune_config(training: ConfigDict, tuning: ConfigDict, spec: str) -> ConfigDict:
