@@ -1,5 +1,7 @@
 """A trained ensemble at other resolutions: policies have their effect, and none at the resolution of training."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,11 +38,14 @@ def ensemble(encoding, size=(8, 8), channels=1):
     return model, drawn(jax.vmap(lambda key: model.init(key, image, site)["params"]), keys)
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _logits(model, params, image):
+    return model.apply({"params": params}, image, model.sites(*image.shape[1:3]))
+
+
 def logits(model, params, image):
     """The logits of the first seed."""
-    one = jax.tree.map(lambda leaf: np.asarray(leaf)[0], params)
-    site = model.sites(*image.shape[1:3])
-    return jax.jit(lambda one, image: model.apply({"params": one}, image, site))(one, image)
+    return _logits(model, jax.tree.map(lambda leaf: np.asarray(leaf)[0], params), image)
 
 
 def noise(*shape):
