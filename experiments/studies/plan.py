@@ -111,7 +111,7 @@ def seeds_of(config: ConfigDict, table: ConfigDict) -> tuple[int, ...]:
     if not all(isinstance(seed, int) for seed in seeds):
         raise ValueError(f"seeds={seeds} must be whole numbers")
     if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds must be given and differ, got {seeds}")
+        raise ValueError(f"seeds must be non-empty and distinct, got {seeds}")
     return seeds
 
 
@@ -383,7 +383,7 @@ def check_study(config: ConfigDict) -> None:
 def _check_field(name: str, value: Any, field: Field) -> None:
     kinds = (tuple, list) if field.kind is tuple else (ConfigDict, dict) if field.kind is ConfigDict else field.kind
     if not isinstance(value, kinds):
-        words = {str: "a text", tuple: "a tuple", ConfigDict: "a group of fields"}
-        raise ValueError(f"{name} is {words[field.kind]}, got {value!r}")
+        words = {str: "a string", tuple: "a tuple", ConfigDict: "a group of fields"}
+        raise ValueError(f"{name} must be {words[field.kind]}, got {value!r}")
     if missing := [part for part in field.parts if part not in value]:
         raise ValueError(f"{name} has no {missing[0]!r}")
