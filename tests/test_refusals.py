@@ -19,7 +19,7 @@ from experiments import (
 )
 from experiments import train as train_command
 from experiments.studies import environment
-from experiments.studies.readings import RESIZED, scaled_rope
+from experiments.studies.readings import RESIZED
 from posjax.training import loop
 
 TINY = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "steps": 6, "batch_size": 4, "log_every": 1}
@@ -97,8 +97,6 @@ def lengths(data_dir, **wrong) -> ConfigDict:
     changed(made, measures__retrieval__lengths=(64,), measures__retrieval__tasks=("recall",))
     made.encodings = ConfigDict({"none": "none", "rope": wrong.pop("encoding", "rope")}, sort_keys=False)
     made.variants = ConfigDict({"rope": {"mine": wrong.pop("variant", "rope + window(64)")}})
-    tuned = dict(read=scaled_rope("linear"), size=128, steps=2, learning_rate=1e-3)
-    made.finetune = ConfigDict({"rope": {"tuned": tuned | wrong.pop("tuned", {})}})
     changed(made, data__retrieval__tasks=("recall",))
     return changed(made, **wrong)
 
@@ -107,7 +105,6 @@ def lengths(data_dir, **wrong) -> ConfigDict:
     ("wrong", "row"),
     [
         ({"variant": "t5"}, "mine"),
-        ({"tuned": {"steps": 0}}, "tuned"),
         ({"measures__retrieval__tasks": ("recal",)}, "none"),
     ],
 )
@@ -141,7 +138,8 @@ def test_data_are_loaded_once_for_all_rows(data_dir, tmp_path, monkeypatch):
         data, "load_images", lambda name, split, **options: loaded.append(split) or load(name, split, **options)
     )
     made = ablation(data_dir)
-    made.studies.digits_vit.encodings = ConfigDict({"a": "none", "b": "learned", "c": "rope(base=100)"})
+    del made.studies["pydoc_decoder"]
+    made.studies.digits_vit.encodings = ConfigDict({"a": "none", "b": "learned"})
     with pytest.raises(AssertionError, match="it trains"):
         ablate.main(made, tmp_path)
     assert sorted(loaded) == ["test", "train"]
@@ -165,7 +163,6 @@ def test_the_warm_up_follows_the_steps(make):
     [
         (scorecard, ["rope", "--out=FILE/x"], "--out=FILE/x"),
         (scorecard, ["rope", "--lenght=3"], "did you mean --length?"),
-        (posjax.cli, ["explain", "rope", "--plot=FILE"], "FILE: File exists"),
         (posjax.cli, ["chek", "rope"], "invalid choice: 'chek'"),
         (evaluate, ["--checkpoint=FILE/x"], "FILE/x"),
         (analyse, ["--checkpoint=FILE", "--out=OUT", "--data=digits"], "FILE"),
