@@ -88,29 +88,22 @@ def test_a_single_run_is_refused_before_its_directory_is_written(data_dir, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def lengths(data_dir, **wrong) -> ConfigDict:
+@pytest.mark.parametrize(
+    ("variant", "task", "row"),
+    [("t5", "recall", "mine"), ("rope + window(64)", "recal", "rope")],
+    ids=["variant", "task"],
+)
+def test_lengths_refuse_every_row(variant, task, row, data_dir, tmp_path):
     made = extrapolate.get_config()
     made.update_from_flattened_dict(TINY)
+    made.encodings, made.finetune = ConfigDict({"rope": "rope"}), ConfigDict()
+    made.variants = ConfigDict({"rope": {"mine": variant}})
     changed(made, data__data_dir=data_dir, data__length=64, eval_lengths=(64,), eval_tokens=257)
-    lengths = {"bytes": 256, "lengths": (64, 128)}
-    changed(made, **{f"measures__lengths__{name}": value for name, value in lengths.items()})
-    changed(made, measures__retrieval__lengths=(64,), measures__retrieval__tasks=("recall",))
-    made.encodings = ConfigDict({"none": "none", "rope": wrong.pop("encoding", "rope")}, sort_keys=False)
-    made.variants = ConfigDict({"rope": {"mine": wrong.pop("variant", "rope + window(64)")}})
-    changed(made, data__retrieval__tasks=("recall",))
-    return changed(made, **wrong)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "row"),
-    [
-        ({"variant": "t5"}, "mine"),
-        ({"measures__retrieval__tasks": ("recal",)}, "none"),
-    ],
-)
-def test_lengths_refuse_every_row(wrong, row, data_dir, tmp_path):
+    changed(made, measures__lengths__bytes=256, measures__lengths__lengths=(64, 128))
+    changed(made, measures__retrieval__lengths=(64,), measures__retrieval__tasks=(task,))
+    made.data.retrieval.tasks = ("recall",)
     with pytest.raises(ValueError, match=f"row '{row}' of 'extrapolate'"):
-        ablate.main(lengths(data_dir, **wrong), tmp_path)
+        ablate.main(made, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
