@@ -238,8 +238,8 @@ def test_a_full_stdout_is_one_line(lines, monkeypatch, capsys):
             print("some text")
         return 0
 
-    monkeypatch.setattr(posjax.cli, "check_all", work)
     for run in (lambda: cli.answer(work), lambda: posjax.cli.main(["check", "rope"])):
+        monkeypatch.setattr(posjax.cli, "check_all", work)  # undone by `full_disk`
         assert full_disk(monkeypatch, run) == 2
         assert capsys.readouterr().err.startswith("error: standard output: No space left on device")
 
