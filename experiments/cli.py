@@ -467,15 +467,18 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
             near = _nearest(name, list(fields))
             hint = f"did you mean {near}?" if near else f"the fields are {', '.join(fields)}"
             raise UsageError(f"{word}: no such field; {hint}")
-        group, key = fields[name]
-        text = "false" if match["no"] else word[match.end() :].removeprefix("=") or "true"
-        if text == "None" and group[key] is None:
+        (group, key), value = fields[name], word[match.end() :]
+        if value == "=None" and group[key] is None:
             continue
         if isinstance(group[key], type(config)):
             raise UsageError(f"{word}: expected group of fields")
         kind = group.get_type(key)
+        if kind is bool and not value:  # --config.flag, --noconfig.flag
+            value = f"={not match['no']}"
         try:
-            group[key] = _READERS.get(kind, _literal)(text)
+            if not value or (match["no"] and kind is not bool):
+                raise ValueError
+            group[key] = _READERS.get(kind, _literal)(value[1:])
         except (ValueError, TypeError, KeyError):
             raise UsageError(f"{word}: expected {kind.__name__}") from None
     config.lock()
@@ -493,12 +496,11 @@ def _tuple(text: str) -> tuple:
     return tuple(value.split(",")) if value == text else tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
+_BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 # How a value of each type is read.
 _READERS: dict[type, Callable[[str], Any]] = {
     **{str: str, int: int, float: float, tuple: _tuple},
-    bool: lambda text: {**dict.fromkeys(("true", "t", "1"), True), **dict.fromkeys(("false", "f", "0"), False)}[
-        text.lower()
-    ],
+    bool: lambda text: _BOOLS[text.lower()],
 }
 
 

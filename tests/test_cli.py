@@ -101,12 +101,16 @@ def test_overrides_reach_main_and_jax_is_not_imported(directory, tmp_path):
 
 
 def test_a_name_that_is_no_identifier_is_quoted():
-    config = ConfigDict({"studies": {"1%": {"steps": 3}, "plain": {"shape": (1, 2)}}})
+    config = ConfigDict({"studies": {"1%": {"steps": 3}, "plain": {"shape": (1, 2)}}, "word": "a"})
     for name, value in (('studies["1%"].steps', 4), ("studies['1%'].steps", 5)):
         cli.set_fields(config, [f"--config.{name}={value}"])
         assert config.studies["1%"].steps == value
     cli.set_fields(config, ["--config.studies.plain.shape=3,4", "--config.studies.plain.shape=5"])
     assert config.studies.plain.shape == (5,)  # of a field given twice the last counts
+    cli.set_fields(config, ["--config.word="])
+    assert config.word == ""
+    with pytest.raises(cli.UsageError, match="expected str"):
+        cli.set_fields(config, ["--config.word"])
     with pytest.raises(cli.UsageError, match=r'no such field; did you mean studies\["1%"\].steps\?'):
         cli.set_fields(config, ["--config.studies.1%.steps=4"])
 
