@@ -13,9 +13,6 @@ while (null := os.open(os.devnull, os.O_RDWR)) < 3:
 os.close(null)
 sys.stdout, sys.stderr = sys.stdout or open(os.devnull, "w"), sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 
-if sys.flags.optimize > 1:
-    print("error: PYTHONOPTIMIZE=2 takes the docstrings out, which commands show: set it to 1 or 0", file=sys.stderr)
-    sys.exit(2)
 # Said before anything of posjax is imported, and so that `python -m` shows no traceback. What measures a machine with an
 # accelerator, or another library, runs without them.
 _FREE = ("experiments.benchmark", "experiments.benchmarks.worker")

@@ -119,9 +119,9 @@ def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.
     from experiments.analysis.vision.findings import measure_all, unmeasured, work
     from experiments.analysis.vision.moved import measure_moved, unmoved
     from experiments.analysis.vision.subject import choose_pictures, holds_weights, load_vit
+    from experiments.progress import bar
     from experiments.records import RESULTS
     from experiments.studies.environment import recorded
-    from experiments.studies.running import bar
     from posjax.training.identity import digest
 
     checkpoint, began = pathlib.Path(args.checkpoint), time.perf_counter()

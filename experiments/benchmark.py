@@ -75,19 +75,13 @@ _ONLY = {
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    argv = sys.argv[1:] if argv is None else argv
-    try:
-        config = None
-        if {CONTEXT, PLAN} & set(argv):
-            config, args = cli.read(parser(), argv)
-        else:
-            args = parser().parse_args(argv)
-        if unused := [
-            f"--{name}" for name, suites in _ONLY.items() if getattr(args, name) and args.suite not in suites
-        ]:
-            raise cli.UsageError(f"{', '.join(unused)}: the suite {args.suite} has no such option, leave it out")
-    except (cli.UsageError, SyntaxError, *cli.USER_ERRORS) as error:
-        return cli.tell(error)
+    argv, config = sys.argv[1:] if argv is None else argv, None
+    if {CONTEXT, PLAN} & set(argv):
+        config, args = cli.read(parser(), argv)
+    else:
+        args = parser().parse_args(argv)
+    if unused := [f"--{name}" for name, suites in _ONLY.items() if getattr(args, name) and args.suite not in suites]:
+        return cli.tell(f"{', '.join(unused)}: the suite {args.suite} has no such option, leave it out")
 
     def work() -> None:
         if not args.list:
@@ -116,7 +110,12 @@ def parser() -> argparse.ArgumentParser:
     add("--quick", action="store_true", help=f"few sizes and rounds; not for {CONTEXT}")
     about = "1, all or 1,all: one pinned core, all cores (default: 1, and all for attention and window)"
     add("--threads", choices=list(_CORES), metavar="CORES", help=about)
-    add("--lengths", type=_numbers, metavar="N,N", help="tokens, instead of the suite's own")
+    add(
+        "--lengths",
+        type=lambda text: tuple(sorted(map(cli.positive, text.split(",")))),
+        metavar="N,N",
+        help="tokens, instead of the suite's own",
+    )
     about = "a Python that has torch and transformers (default: this one)"
     add("--peers_python", metavar="PATH", help=about)
     about = "most for a program, as 24GiB (default: half of the free memory)"
@@ -231,14 +230,18 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
             print(*(f"{cell_name(cell)}: {c.name}" for cell, part in turns for c in part), sep="\n")
             return 0
         path = args.out / ("results.jsonl" if count == 1 else f"results-{index}of{count}.jsonl")
-        if job.versions is None:
-            _forget(path, job.name, threads)
-        else:
+        if job.versions is not None:
             code = job.versions, about["commit"]
             done = [r for r in _records(args.out, job.name) if (r["versions"], r["about"]["commit"]) == code]
             names = {(record["cell"]["title"], record["contender"]) for record in done}
             turns = [(cell, part) for cell, part in turns if (cell["title"], part[0].name) not in names]
             print(f"{len(turns)} checks on {job.versions['device']}, {len(done)} are there already", flush=True)
+        elif path.exists():  # drops the records of an earlier run of the suite
+            kept = [
+                record for record in read_jsonl(path) if (record["suite"], record["threads"]) != (job.name, threads)
+            ]
+            path.unlink()
+            append_jsonl(path, kept)
         left = sum(len(part) for _, part in turns)
         shared = {"suite": job.name, "threads": threads, "about": about} | ({"given": job.given} if job.given else {})
         cpus = [max(os.sched_getaffinity(0))] if threads == 1 else None
@@ -264,7 +267,7 @@ def _progress(job: Job, total: int, threads: int) -> Any:
     """Returns a bar of contenders, or None in a context: a bare machine with an accelerator may lack its library."""
     if job.versions is not None:
         return contextlib.nullcontext()
-    from experiments.studies.running import bar
+    from experiments.progress import bar
 
     return bar(total, "contender", desc=f"{job.name}, {threads} core{'s' if threads > 1 else ''}")
 
@@ -281,14 +284,6 @@ def chosen_turns(suite: cases.Suite, args: argparse.Namespace) -> list[cases.Tur
     index, count = args.part
     own = list(dict.fromkeys(cell_name(cell) for cell, _ in turns))[index - 1 :: count]
     return [(cell, part) for cell, part in turns if cell_name(cell) in own]
-
-
-def _forget(path: pathlib.Path, suite: str, threads: int) -> None:
-    """Drops the records of an earlier run of a suite."""
-    if path.exists():
-        kept = [record for record in read_jsonl(path) if (record["suite"], record["threads"]) != (suite, threads)]
-        path.unlink()
-        append_jsonl(path, kept)
 
 
 def _records(out: pathlib.Path, suite: str | None = None) -> list[Record]:
@@ -347,13 +342,6 @@ def _part(text: str) -> tuple[int, int]:
     if not (index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
         raise argparse.ArgumentTypeError(f"expected I/N with I from 1 to N, as in 1/4, got {text!r}")
     return int(index), int(count)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    parts = text.split(",")
-    if not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise argparse.ArgumentTypeError(f"expected positive whole numbers with commas between, got {text!r}")
-    return tuple(sorted(map(int, parts)))
 
 
 if __name__ == "__main__":

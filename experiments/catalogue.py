@@ -18,8 +18,6 @@ from experiments import cli
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from posjax.describe.catalogue import Facts
-
 _NARROW = 110  # columns; the table leaves out declarations below them
 _HOME = pathlib.Path(__file__).parents[1]
 PAGE, STUB = _HOME / "docs" / "catalogue.md", _HOME / "posjax" / "encodings" / "__init__.pyi"
@@ -71,7 +69,17 @@ def _of_library(cls: type) -> bool:
 def _show(family: str | None) -> None:
     from rich.console import Console
 
-    from posjax.describe.catalogue import catalogue, defining_module, summing_up, values
+    from posjax.describe.catalogue import (
+        arxiv_number,
+        catalogue,
+        catalogue_cells,
+        citation,
+        defining_module,
+        documentation,
+        summary,
+        summing_up,
+        values,
+    )
     from posjax.spec import nearest
 
     rows, kinds = catalogue(), values()
@@ -82,50 +90,34 @@ def _show(family: str | None) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = 120
+    columns = ["summary", "acts", "learns", "axes", "relative", *(["declares"] if console.width >= _NARROW else [])]
     for name in chosen:
-        if members := [row for row in rows if row.family == name]:
-            console.print(_encodings_table(name, members, console.width))
+        lines = []
+        for row in (row for row in rows if row.family == name):
+            cells = catalogue_cells(row) | {"declares": catalogue_cells(row)["declares"].replace("_", " ")}
+            lines.append([row.name, *(cells[column] for column in columns), row.arxiv or row.citation or ""])
+        if lines:
+            console.print(_table(name, ["encoding", *columns, "arXiv"], lines))
         if members := [cls for cls in kinds if defining_module(cls) == name]:
-            console.print(_values_table(name, members))
+            texts = {cls.spec_name: documentation(cls) for cls in members}
+            lines = [[key, summary(text), arxiv_number(text) or citation(text) or ""] for key, text in texts.items()]
+            console.print(_table(f"{name}: arguments of encodings", ["value", "summary", "arXiv"], lines))
     shown = [row for row in rows if row.family in chosen], [cls for cls in kinds if defining_module(cls) in chosen]
     console.print(summing_up(*shown))
 
 
-def _encodings_table(family: str, rows: "Sequence[Facts]", width: int) -> "Table":
-    """One family for a terminal of `width` columns."""
+def _table(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]]) -> "Table":
+    """Returns a table for a terminal; columns of words share the width that the others leave."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    from posjax.describe.catalogue import catalogue_cells
-
-    view = Table(title=Text(family), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=True)
-    ratios = {"summary": 5, "acts": 2, "learns": 2, "declares": 2}
-    names = ["summary", "acts", "learns", "axes", "relative", *(["declares"] if width >= _NARROW else [])]
-    for name in ("encoding", *names, "arXiv"):
-        view.add_column(name, ratio=ratios.get(name), no_wrap=name not in ratios)
-    for row in rows:
-        shown = catalogue_cells(row) | {"declares": catalogue_cells(row)["declares"].replace("_", " ")}
-        view.add_row(*map(Text, [row.name, *(shown[name] for name in names), row.arxiv or row.citation or ""]))
-    return view
-
-
-def _values_table(family: str, kinds: Sequence[type]) -> "Table":
-    """Registered values of one family, for a terminal."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    from posjax.describe.catalogue import arxiv_number, citation, documentation, summary
-
-    title = Text(f"{family}: arguments of encodings")
-    view = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, expand=True)
-    view.add_column("value", no_wrap=True)
-    view.add_column("summary", ratio=1)
-    view.add_column("arXiv", no_wrap=True)
-    for cls in kinds:
-        text = documentation(cls)
-        view.add_row(*map(Text, (cls.spec_name, summary(text), arxiv_number(text) or citation(text) or "")))
+    look = dict(title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=True)
+    view, ratios = Table(title=Text(title), **look), {"summary": 5, "acts": 2, "learns": 2, "declares": 2}
+    for column in columns:
+        view.add_column(column, ratio=ratios.get(column), no_wrap=column not in ratios)
+    for line in lines:
+        view.add_row(*map(Text, line))
     return view
 
 

@@ -11,6 +11,7 @@ command resumes the run. jax is not imported here, so `--help` answers at once.
 """
 
 import argparse
+import ast
 import contextlib
 import difflib
 import fcntl
@@ -38,12 +39,11 @@ USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 EXIT_MISTAKE = 2
 EXIT_STOPPED = os.EX_TEMPFAIL  # 75 in sysexits.h: temporary failure, try again
 _LAST_WORDS = 3.0  # seconds for the other processes to report why they end
-_WRITTEN = (".json", ".jsonl", ".html", ".md", ".png")  # files of a workdir
 RUNS = pathlib.Path("runs")  # default folder of results
 _HOME = pathlib.Path(__file__).parents[1]  # the folder of configs/
 # A label in brackets may hold any character, such as = or a dot: encodings["rope(base=0.5)"]
 _LABEL = r"""\[(?:"[^"]*"|'[^']*')\]"""
-_OVERRIDE = re.compile(rf"--(?:no)?config\.((?:{_LABEL}|[^=])+)")
+_OVERRIDE = re.compile(rf"--(?P<no>no)?config\.(?P<field>(?:{_LABEL}|[^=])+)")
 
 
 class UsageError(Exception):
@@ -80,12 +80,10 @@ def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, trace
     except UsageError as error:
         return tell(error)
     except _broken() as problem:
-        from posjax.describe.properties import wrong_hook
+        from posjax.cli import line_of
         from posjax.extras import lost_output
-        from posjax.user_code import place_of
 
-        error = lost_output(problem) or problem
-        line = place_of(error) or (error if isinstance(error, USER_ERRORS) else wrong_hook())
+        line = line_of(lost_output(problem) or problem)
         if traceback or line is None:
             raise
         return tell(line, " (--traceback shows where)")
@@ -113,8 +111,6 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
       UsageError: the directory is not writable.
     """
     path = pathlib.Path(directory)
-    if re.search(r"[\ud800-\udfff]", str(path)):  # bytes that are not UTF-8
-        raise UsageError(f"{flag}={str(path)!a}: the name is no UTF-8; give another directory")
     try:
         path.mkdir(parents=True, exist_ok=True)
         probe = path / f".posjax-{os.getpid()}"
@@ -122,12 +118,8 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
         probe.unlink()
     except OSError as error:
         why = error.strerror if error.filename in (None, str(path)) else f"{error.filename}: {error.strerror}"
-        raise UsageError(_unwritable(flag, path, why)) from error
+        raise UsageError(f"{flag}={path}: nothing can be written there ({why}); give another directory") from error
     return path
-
-
-def _unwritable(flag: str, path: pathlib.Path, why: str | None, mend: str = "") -> str:
-    return f"{flag}={path}: nothing can be written there ({why}); {mend}give another directory"
 
 
 class _Parser(argparse.ArgumentParser):
@@ -190,13 +182,10 @@ def run(
       rows: whether the command is a study, which --rows=I/N splits; `main` then gets `part`, (I, N) or None.
     """
     tune_allocator()  # configs may import jax
-    made = config_parser(pathlib.Path(sys.argv[0]).stem, doc, options, many_processes=many_processes, rows=rows)
-    try:
-        config, args = read(made, sys.argv[1:])
-        if not rows and {"encodings", "studies"} & set(config):
-            raise UsageError(f"--config={args.config} is of a study: run it by python -m experiments.ablate")
-    except (UsageError, SyntaxError, *USER_ERRORS) as error:
-        sys.exit(tell(error))
+    parser = config_parser(pathlib.Path(sys.argv[0]).stem, doc, options, many_processes=many_processes, rows=rows)
+    config, args = read(parser, sys.argv[1:])
+    if not rows and {"encodings", "studies"} & set(config):
+        sys.exit(tell(f"--config={args.config} is of a study: run it by python -m experiments.ablate"))
     shared = ("config", "workdir", "imports", "traceback", "coordinator", "processes", "process")
     own = {name: value for name, value in vars(args).items() if name not in shared}
     together = many_processes and args.coordinator is not None
@@ -208,7 +197,9 @@ def run(
         logging.use_absl_handler()
         logging.set_verbosity(logging.WARNING)
         if together:
-            _join(args)
+            from posjax.training.processes import join
+
+            join(args.coordinator, args.processes, args.process)
         workdir = args.workdir or (default_workdir or runs_of)(config, args.config)
         with alone_in(workdir, pathlib.Path(sys.argv[0]).stem, own.get("part"), together=together):
             run_main = functools.partial(main, config, workdir, **own)
@@ -247,20 +238,19 @@ def config_parser(
     return made
 
 
-def read(made: argparse.ArgumentParser, arguments: Sequence[str]) -> "tuple[ConfigDict, argparse.Namespace]":
-    """Returns the config with its overrides, locked, and all other options.
-
-    Raises:
-      UsageError: --config is missing, or an override names no field or a value of another type.
-    """
+def read(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> "tuple[ConfigDict, argparse.Namespace]":
+    """Returns the config with its overrides, locked, and all other options; a mistake ends the process, as in argparse."""
     overrides, others = _split(arguments)
-    args = made.parse_args(others)
-    if args.config is None:
-        lines = (line.strip() for line in (made.description or "").splitlines())
-        example = next((line for line in lines if line.startswith("python -m")), "--config=configs/x.py")
-        raise UsageError(f"--config=FILE is missing, for example: {example}")
-    config = load(args.config)
-    set_fields(config, overrides)
+    args = parser.parse_args(others)
+    try:
+        if args.config is None:
+            lines = (line.strip() for line in (parser.description or "").splitlines())
+            example = next((line for line in lines if line.startswith("python -m")), "--config=configs/x.py")
+            raise UsageError(f"--config=FILE is missing, for example: {example}")
+        config = load(args.config)
+        set_fields(config, overrides)
+    except (UsageError, SyntaxError, *USER_ERRORS) as error:
+        sys.exit(tell(error))
     return config, args
 
 
@@ -332,19 +322,6 @@ def runs_of(config: "ConfigDict", given: str) -> pathlib.Path:
     return RUNS / (config.get("name") or pathlib.Path(given.partition(":")[0]).stem)
 
 
-def _join(args: Any) -> None:
-    """Joins the processes that the command line names."""
-    from posjax.training.processes import join
-
-    join(args.coordinator, args.processes, args.process)
-
-
-def _process_index() -> int:
-    import jax
-
-    return jax.process_index()
-
-
 def _among_others(work: Callable[[], int | None]) -> int | None:
     """Does one process's part of the work; the loss of another process is reported in one line."""
     import jax
@@ -366,9 +343,11 @@ def _among_others(work: Callable[[], int | None]) -> int | None:
 
 def _leave(code: int | None) -> NoReturn:
     """Ends this process at once: an orderly exit would wait for processes that may be gone. None means an active error."""
+    import jax
+
     if code is None:
         traceback.print_exc()
-    if _process_index() == 0:
+    if jax.process_index() == 0:
         time.sleep(_LAST_WORDS)  # the first process coordinates: without it the others are cut off
     sys.stdout.flush()
     sys.stderr.flush()
@@ -393,14 +372,14 @@ def alone_in(
     Raises:
       UsageError: the workdir is locked, belongs to another command, or is not writable.
     """
-    if together and _process_index() > 0:
-        yield
-        return
+    if together:
+        import jax
+
+        if jax.process_index() > 0:
+            yield
+            return
     existed = workdir.exists()
     writable(workdir, "--workdir")
-    for path in workdir.iterdir():
-        if path.suffix in _WRITTEN and path.is_dir():
-            raise UsageError(f"{path} is a folder where a file would be written: move it, or give another --workdir")
     with contextlib.ExitStack() as stack:
         lock = stack.enter_context(_locked(workdir / ".lock", fcntl.LOCK_EX if part is None else fcntl.LOCK_SH))
         if part is not None:
@@ -411,10 +390,7 @@ def alone_in(
                 f"{workdir} holds what experiments.{before} has written (.lock says so): give another --workdir"
             )
         if not before:
-            try:
-                os.pwrite(lock.fileno(), command.encode(), 0)  # parts that begin together write the same content
-            except OSError as error:
-                raise UsageError(_unwritable("--workdir", workdir, error.strerror, "make room, or ")) from error
+            os.pwrite(lock.fileno(), command.encode(), 0)  # parts that begin together write the same content
         try:
             yield
         finally:
@@ -428,7 +404,7 @@ def alone_in(
 def _locked(path: pathlib.Path, kind: int) -> Iterator[Any]:
     """Yields the file at `path`, open for reading, locked."""
     path.touch()
-    with path.open("r+", errors="backslashreplace") as lock:
+    with path.open("r+") as lock:
         try:
             fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -478,51 +454,63 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
     """Sets the fields of a config, and locks it.
 
     Args:
-      overrides: --config.a.b=1, --config.a["1%"].b=1, --config.shape[0]=1 and so on; of a field given twice the last counts.
+      overrides: --config.a.b=1, --config.a["1%"].b=1, --noconfig.flag and so on; of a field named twice the last counts.
 
     Raises:
       UsageError: the field is unknown, or the value has another type.
     """
-    from absl import flags
-    from ml_collections import config_flags
-    from ml_collections.config_flags import config_path
-
-    fields, named, escaped = dict(_fields(config)), {}, []
-    last = {_OVERRIDE.match(word)[1]: word for word in overrides}  # of a tuple given twice absl would join both
-    for word in last.values():
-        path, value = _OVERRIDE.match(word), word[_OVERRIDE.match(word).end() :]
-        field = re.sub(_LABEL, lambda label: f'["{label[0][2:-2]}"]', path[1])
-        named[word] = field = re.sub(r"\[\d+\]", "", field)
-        if field not in fields:
-            near = _nearest(field, fields)
+    fields = {name: (group, key) for name, group, key in _fields(config)}
+    for word in overrides:
+        match = _OVERRIDE.match(word)
+        name = re.sub(_LABEL, lambda label: f'["{label[0][2:-2]}"]', match["field"])
+        if name not in fields:
+            near = _nearest(name, list(fields))
             hint = f"did you mean {near}?" if near else f"the fields are {', '.join(fields)}"
             raise UsageError(f"{word}: no such field; {hint}")
-        if value == "=None" and config_path.get_value(path[1], config) is None:
-            continue  # absl would make a text of it, or refuse it
-        # absl splits at the first =, but labels may hold one
-        escaped.append(re.sub(_LABEL, lambda label: label[0].replace("=", r"\x3d"), path[0]) + value)
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_dict("config", config, flag_values=values, sys_argv=["", *escaped])
+        (group, key), value = fields[name], word[match.end() :]
+        if value == "=None" and group[key] is None:
+            continue
+        if isinstance(group[key], type(config)):
+            raise UsageError(f"{word}: expected group of fields")
+        kind = group.get_type(key)
+        if kind is bool and not value:  # --config.flag, --noconfig.flag
+            value = f"={not match['no']}"
+        try:
+            if not value or (match["no"] and kind is not bool):
+                raise ValueError
+            group[key] = _READERS.get(kind, _literal)(value[1:])
+        except (ValueError, TypeError, KeyError):
+            raise UsageError(f"{word}: expected {kind.__name__}") from None
+    config.lock()
+
+
+def _literal(text: str) -> Any:
     try:
-        values(["", *escaped])
-    except flags.IllegalFlagValueError as error:
-        word = next((word for word, field in named.items() if f"config.{field}" in str(error)), None)
-        raise UsageError(f"{word}: expected {fields[named[word]]}" if word else error) from None
-    except (flags.Error, IndexError) as error:  # IndexError: --config.tuple[0]=1
-        raise UsageError(error) from None
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
 
 
-def _fields(config: "ConfigDict", prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yields (name, type) of every field, groups included; names are spelled as in overrides, `a.b` or `a["1%"].b`."""
-    from ml_collections import ConfigDict
+def _tuple(text: str) -> tuple:
+    value = _literal(text)
+    return tuple(value.split(",")) if value == text else tuple(value) if isinstance(value, list | tuple) else (value,)
 
+
+_BOOLS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+# How a value of each type is read.
+_READERS: dict[type, Callable[[str], Any]] = {
+    **{str: str, int: int, float: float, tuple: _tuple},
+    bool: lambda text: _BOOLS[text.lower()],
+}
+
+
+def _fields(config: "ConfigDict", prefix: str = "") -> "Iterator[tuple[str, ConfigDict, str]]":
+    """Yields (name, group, key) of every field, groups included; names are spelled `a.b` or `a["1%"].b`."""
     for key in config:
-        value, name = config[key], f"{prefix}.{key}" if prefix else key
-        if not key.isidentifier():
-            name = f'{prefix}["{key}"]'
-        yield name, "group of fields" if isinstance(value, ConfigDict) else config.get_type(key).__name__
-        if isinstance(value, ConfigDict):
-            yield from _fields(value, name)
+        name = (f"{prefix}.{key}" if prefix else key) if key.isidentifier() else f'{prefix}["{key}"]'
+        yield name, config, key
+        if isinstance(config[key], type(config)):
+            yield from _fields(config[key], name)
 
 
 def _nearest(field: str, fields: Sequence[str]) -> str | None:

@@ -56,7 +56,8 @@ def _evaluate(args: argparse.Namespace) -> None:
     options = dict(num_heads=args.num_heads, grid=args.grid, encoding=args.encoding)
     subject = load_classifier(pathlib.Path(args.checkpoint), args.method, **options)
     sizes = _sizes(args, subject)
-    print(f"{subject.about}; pixels scaled by mean {_numbers(subject.mean)}, std {_numbers(subject.std)}")
+    mean, std = ("/".join(f"{value:g}" for value in values) for values in (subject.mean, subject.std))
+    print(f"{subject.about}; pixels scaled by mean {mean}, std {std}")
     if args.images:
         _print_classes(args, subject, sizes)
     else:
@@ -109,10 +110,6 @@ def _print_classes(args: argparse.Namespace, subject, sizes: list[tuple[int, int
             print(
                 f"{sum(hits)} of {len(hits)} pictures in folders of classes: the likeliest class is that of the folder"
             )
-
-
-def _numbers(values) -> str:
-    return "/".join(f"{value:g}" for value in values)
 
 
 def _size(text: str) -> tuple[int, int]:

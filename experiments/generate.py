@@ -48,7 +48,9 @@ def _generate(args: argparse.Namespace) -> None:
     from posjax.spec import layers_text, parse_layers
     from posjax.training.initial import Start, of_own
 
-    text = _prompt(args)
+    if (args.prompt is None) == (args.prompt_file is None):
+        raise cli.UsageError("give one of --prompt and --prompt_file")
+    text = pathlib.Path(args.prompt_file).read_text() if args.prompt is None else args.prompt
     start = Start(args.checkpoint, args.ignore)
     model, params = start.model, start.of_seeds(start.run.seeds[:1] if start.run else (0,))[0]
     if not isinstance(model, Decoder):
@@ -79,12 +81,6 @@ def _generate(args: argparse.Namespace) -> None:
         f"{len(tokens):,} tokens read{begins}, {args.steps:,} added in {elapsed:.1f} s, compiling included",
         file=sys.stderr,
     )
-
-
-def _prompt(args: argparse.Namespace) -> str:
-    if (args.prompt is None) == (args.prompt_file is None):
-        raise cli.UsageError("give one of --prompt and --prompt_file")
-    return args.prompt if args.prompt_file is None else pathlib.Path(args.prompt_file).read_text()
 
 
 if __name__ == "__main__":

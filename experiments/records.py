@@ -125,7 +125,12 @@ class Record:
     def fields(self) -> dict[str, Any]:
         """Returns the fields of a file's line; fields at their defaults are left out."""
         written = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        written["metrics"] = {name: _written(value) for name, value in self.metrics.items()}
+        written["metrics"] = {
+            name: {"/".join(map(str, at)) if isinstance(at, tuple) else str(at): number for at, number in value.items()}
+            if isinstance(value, Mapping)
+            else value
+            for name, value in self.metrics.items()
+        }
         defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name not in _REQUIRED} | {"guess": {}}
         return {name: value for name, value in written.items() if name not in defaults or value != defaults[name]}
 
@@ -163,12 +168,6 @@ def _at(text: str) -> At:
     if not all(map(math.isfinite, numbers)):
         raise ValueError(f"a metric is given at {text!r}, which is not finite")
     return numbers[0] if len(numbers) == 1 else numbers
-
-
-def _written(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    return {"/".join(map(str, at)) if isinstance(at, tuple) else str(at): number for at, number in value.items()}
 
 
 def read_records(path: pathlib.Path) -> list[Record]:
@@ -280,7 +279,10 @@ class StudyRecords:
         metrics: dict[str, list[At]] = {}
         for metric, at in self._cells:
             metrics.setdefault(metric, []).append(at)
-        self.metrics = {metric: sorted(ats, key=_place) for metric, ats in metrics.items()}
+        self.metrics = {
+            metric: sorted(ats, key=lambda at: () if at is None else at if isinstance(at, tuple) else (at,))
+            for metric, ats in metrics.items()
+        }
 
     def values(self, row: str, metric: str, at: At = None) -> dict[int, float | None]:
         """Returns {seed: value} of a cell; empty if it was not measured."""
@@ -342,7 +344,3 @@ class Records(Sequence[Record]):
     def rows(self) -> list[list[Record]]:
         """The records of each row of all studies."""
         return [row for study in self.studies.values() for row in study.rows.values()]
-
-
-def _place(at: At) -> tuple:
-    return () if at is None else at if isinstance(at, tuple) else (at,)

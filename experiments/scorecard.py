@@ -128,7 +128,7 @@ def _trained(workdir: pathlib.Path) -> dict[str, Measurable]:
 
 def _cards(rows: dict[str, Measurable], seed: int) -> dict[str, dict[str, Any]]:
     """Measures a card for each label; an encoding that cannot be measured has {"error": reason}."""
-    from experiments.studies.running import bar, caption
+    from experiments.progress import bar, caption
     from posjax.describe.scorecard.card import scorecard
     from posjax.spec import parse
 

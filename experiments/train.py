@@ -31,9 +31,9 @@ from experiments import cli
 
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     """Trains the model of a config and writes its record."""
+    from experiments.progress import Progress, StopRequest
     from experiments.records import append_records
     from experiments.studies import environment
-    from experiments.studies.running import Progress, StopRequest
     from experiments.studies.weights import Weights
     from posjax.training.identity import read_run
     from posjax.training.initial import as_started, initial_params, options_of, start_of

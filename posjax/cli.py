@@ -27,7 +27,7 @@ from posjax.extras import lost_output, message_of
 from posjax.files import HEADER_ERRORS
 from posjax.user_code import BROKEN, import_source, import_user_code, place_of
 
-_MISTAKES = (ValueError, OSError, ImportError)
+_MISTAKES = (ValueError, OSError, FloatingPointError, ImportError)
 _TEXT = {"length": 16, "head_dim": 8, "num_heads": 2, "grid": (4, 6)}
 _PLOT = {"length": 128, "head_dim": 64, "num_heads": 4, "grid": (14, 14)}
 
@@ -52,14 +52,14 @@ def main(argv: list[str] | None = None) -> int:
         error = lost_output(problem) or problem
         if isinstance(error, BrokenPipeError):  # the reader has left, as of `posjax explain rope | head`
             return 0
-        line = None if traceback else _line_of(error)
+        line = None if traceback else line_of(error)
         if line is None:
             raise
         print("error:", line, file=sys.stderr)
         return 2
 
 
-def _line_of(error: BaseException) -> str | None:
+def line_of(error: BaseException) -> str | None:
     """Returns a user's mistake as one line, None for another error."""
     if isinstance(error, _MISTAKES):
         return place_of(error) or message_of(error)
@@ -116,12 +116,23 @@ def _explain_options(add: Callable) -> None:
     add("--cite", action="store_true", help="print BibTeX of its papers instead")
     add("--length", type=_positive, metavar="N", help="tokens on the line (default: 16, in plots 128)")
     add("--grid", type=_sizes, metavar="HxW", help="tokens on a grid instead (or DxHxW)")
-    add("--prefix", type=_count, default=0, metavar="N", help="class token and registers before them (default: none)")
+    add(
+        "--prefix",
+        type=lambda text: 0 if text == "0" else _positive(text),
+        default=0,
+        metavar="N",
+        help="class token and registers before them (default: none)",
+    )
     add("--head-dim", type=_positive, metavar="N", help="channels of a head (default: 8, in plots 64)")
     add("--num-heads", type=_positive, metavar="N", help="heads (default: 2, in plots 4)")
     add("--plot", nargs="?", const="plots", metavar="DIR", help="also write PNGs (default: into plots)")
     add("--checkpoint", help="run of a decoder, or folder of transformers: its weights are not needed")
-    add("--lengths", type=_lengths, default=(), help="tokens of sequences, with commas (a checkpoint's)")
+    add(
+        "--lengths",
+        type=lambda text: tuple(map(_positive, text.split(","))),
+        default=(),
+        help="tokens of sequences, with commas (a checkpoint's)",
+    )
     add("--trained-length", type=_positive, metavar="N", help="of a checkpoint (default: config.json's)")
     scalings = ("linear", "ntk", "yarn", "llama3")
     add("--scaling", choices=scalings, help="scaling of a checkpoint's ropes, by the factor of each length")
@@ -146,7 +157,11 @@ def _explain(args: argparse.Namespace) -> int:
     if args.spec is None:
         raise ValueError("give an encoding, as in: posjax explain rope")
     if args.cite:
-        return _cite(args)
+        from posjax.describe.papers import cite
+
+        for spec in map(str, encodings_of(args.spec)) if args.spec.endswith(".py") else [args.spec]:
+            print(cite(spec))
+        return 0
     from posjax.describe.explain import whole
 
     for encoding in encodings_of(args.spec):
@@ -162,14 +177,6 @@ def _refuse(args: argparse.Namespace, whose: str, *options: str) -> None:
         raise ValueError(f"{', '.join(given)}: options {whose}; leave them out")
 
 
-def _cite(args: argparse.Namespace) -> int:
-    from posjax.describe.papers import cite
-
-    for spec in map(str, encodings_of(args.spec)) if args.spec.endswith(".py") else [args.spec]:
-        print(cite(spec))
-    return 0
-
-
 def _sizes_of(args: argparse.Namespace, defaults: dict, encoding: Encoding) -> dict:
     """Returns the sizes of the example: arguments or defaults; a grid only if it is requested or needed."""
     from posjax.describe.worlds import grid_width
@@ -182,18 +189,10 @@ def _sizes_of(args: argparse.Namespace, defaults: dict, encoding: Encoding) -> d
     return sizes | {"grid": grid, "prefix": args.prefix}
 
 
-def _count(text: str) -> int:
-    return 0 if text == "0" else _positive(text)
-
-
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a positive whole number, got {text!r}")
     return int(text)
-
-
-def _lengths(text: str) -> tuple[int, ...]:
-    return tuple(map(_positive, text.split(",")))
 
 
 def _sizes(text: str) -> tuple[int, ...]:

@@ -11,9 +11,7 @@ from experiments import benchmark
 from experiments.benchmarks import accelerator, findings, inputs, plan, runner, table
 from experiments.benchmarks.cases import Contender, Suite
 from experiments.benchmarks.findings import Goal
-from experiments.benchmarks.plots import Panel, against_length
 from experiments.benchmarks.runner import Settings, Worker
-from experiments.benchmarks.units import bytes_of
 
 FAKE_SIDE = """
 import sys
@@ -118,10 +116,8 @@ def test_contenders_take_turns():
 def test_short_calls_are_repeated_and_long_ones_make_few_rounds():
     settings = Settings(rounds=9, cell_seconds=15)
     assert runner.schedule({"a": 0.01, "b": 0.2}, False, settings) == ({"a": 10, "b": 1}, 9)
-    assert runner.schedule({"a": 4.0}, False, settings)[1] == 3
-    assert runner.schedule({"a": 20.0}, False, settings)[1] == 2
+    assert [runner.schedule({"a": seconds}, False, settings)[1] for seconds in (4.0, 20.0)] == [3, 2]
     assert runner.schedule({"a": 100.0}, True, settings)[1] == 0  # the first call was counted
-    assert runner.schedule({}, True, settings) == ({}, 0)
 
 
 def run_suite(suite, begin, settings, **limits):
@@ -205,26 +201,10 @@ def test_it_ends_in_time_and_what_time_cut_off_is_left_for_the_next_run():
     assert log[-1] == "closed"
 
 
-def test_statistics():
-    assert findings.relative_spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(2 / 3)
-    assert findings.relative_spread([4.0]) == 0
-    pinned, free = record("a", [1.0, 9.0, 2.0]), record("a", [1.0, 9.0, 2.0], threads=2)
-    assert (findings.seconds(pinned), findings.seconds(free)) == (2.0, 20.0)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "at_most", "expected"),
-    [
-        (2.1, False, "aim met"),
-        (1.7, False, "met"),
-        (1.596, False, "met"),  # shown as 1.60
-        (1.2, False, "**missed by 25%**"),
-        (1.5, True, "met"),
-        (2.0, True, "**missed by 25%**"),
-    ],
-)
-def test_verdicts(ratio, at_most, expected):
-    assert findings.verdict(ratio, 1.6, 2.0, at_most) == expected
+def test_verdicts():
+    ratios = {2.1: "aim met", 1.596: "met", 1.2: "**missed by 25%**"}  # 1.596 is shown as 1.60
+    assert {ratio: findings.verdict(ratio, 1.6, 2.0, False) for ratio in ratios} == ratios
+    assert [findings.verdict(ratio, 1.6, 2.0, True) for ratio in (1.5, 2.0)] == ["met", "**missed by 25%**"]
 
 
 def test_goals_are_judged_where_both_were_measured():
@@ -291,22 +271,18 @@ def test_the_command_writes_and_replaces(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "H=4 n=8192 f: posjax window(512) again\n"
 
 
-DECODER, VIT, STUDY = (f"--config=configs/{name}.py" for name in ("decoder", "vit", "data_size"))
+DECODER, STUDY = (f"--config=configs/{name}.py" for name in ("decoder", "data_size"))
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("window --only=nobody", "--only=nobody: nothing has that in its name; --list shows"),
-        ("accelerator --part=5/4", "I from 1 to N"),
-        ("accelerator --part=1", "I/N"),
-        ("accelerator --onl=a", "did you mean --only"),
-        ("accelerator --quick", "--quick: the suite accelerator has no such option, leave it out"),
-        ("attention --devices=2", "--devices: the suite attention has no such option"),
-        ("attention --memory=24GB", "is no size: write it as 24GiB"),
-        ("published --checkpoint=nowhere", "--checkpoint=nowhere is no folder with config.json"),
-        (f"context {VIT}", "give the config of one"),
-        (f"context {DECODER} --lengths=64", "needs two lengths or more"),
+        ("window --only=nobody", "--only=nobody"),
+        ("accelerator --part=5/4", "5/4"),
+        ("accelerator --quick", "--quick"),
+        ("attention --memory=24GB", "write it as 24GiB"),
+        ("published --checkpoint=nowhere", "config.json"),
+        (f"context {DECODER} --lengths=64", "two lengths or more"),
         ("context", "--config=FILE is missing"),
         (f"plan {DECODER} --accelerators=h10", "did you mean 'h100'"),
         (f"plan {STUDY}", "is of a study"),
@@ -322,22 +298,18 @@ def test_mistakes_are_one_line(line, message, capsys):
     assert message in error
 
 
-@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
-def test_parts_of_an_accelerator_have_all_checks_once_and_keep_cells_together(platform):
-    suite = accelerator.accelerator(platform)
+def test_parts_of_an_accelerator_have_all_checks_once_and_keep_cells_together():
+    suite = accelerator.accelerator("gpu")
     every = [(cell["title"], contender.name) for cell, (contender,) in suite.turns()]
-    assert len(set(every)) == len(every) > 150
     parts = []
     for index in (1, 2, 3, 4):
         args = argparse.Namespace(part=(index, 4), only="")
         parts.append([(cell["title"], contender.name) for cell, (contender,) in benchmark.chosen_turns(suite, args)])
-    assert sorted(name for part in parts for name in part) == sorted(every)
+    assert sorted(name for part in parts for name in part) == sorted(set(every)) == sorted(every)
     titles = [{title for title, _ in part} for part in parts]
-    assert all(len(own) > 20 for own in titles)
     assert sum(map(len, titles)) == len(set.union(*titles))
     kernels = {contender.case.get("implementation") for _, (contender,) in suite.turns()}
-    kernels -= {None, "auto", "dense", "blockwise", "xla"}
-    assert kernels == {"cpu": set(), "gpu": {"pallas", "cudnn"}, "tpu": {"splash"}}[platform]
+    assert {"pallas", "cudnn"} <= kernels
 
 
 SHARED = dict(suite="accelerator", threads=2, skip=None, temp_bytes=None, peak_bytes=None, load=0.5, versions=VERSIONS)
@@ -424,19 +396,6 @@ def test_input_lengths_are_answered_first_with_how_far_beyond_the_measured_they_
     assert "| window | forward | **no limit** | nothing | no limit | not run |" in text
     assert "| dense | forward | 2,048 | 4 GiB |  |  | 16 s |  |  |" in text
     assert "not measured" in inputs.inputs_text(records[:1])
-
-
-def test_panels_of_inputs_hold_measurements_and_limits():
-    memory, time = inputs.input_panels([of_length(256, 2**30, 1.5), of_length(512, None, None)])
-    assert (memory.limit, time.limit) == ((1.0, "1 GiB"), (3.0, "3 s"))
-    assert [panel.curves for panel in (memory, time)] == [{"dense": {256: 1.0}}, {"dense": {256: 1.5}}]
-    figure = against_length([Panel("t", "s", {"a": {1: 1.0, 2: 3.0}}, (2.0, "limit"))])
-    assert [line.get_linestyle() for line in figure.axes[0].get_lines()] == ["-", ":"]
-
-
-@pytest.mark.parametrize(("text", "size"), [("24GiB", 24 * 2**30), ("1.5 MiB", 1.5 * 2**20)])
-def test_sizes(text, size):
-    assert bytes_of(text) == size
 
 
 def test_a_planned_time_is_arithmetic():

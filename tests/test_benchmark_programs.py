@@ -34,36 +34,27 @@ def decoder(tmp_path_factory):
     return config, plan(config, SEEDS)
 
 
-def bytes_of(tree):
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(tree) if not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
-
-
-def test_the_state_and_the_batch_have_the_bytes_of_their_arrays(decoder):
-    config, figures = decoder
-    task = make_task(config)
-    state = Programs(task, config, SEEDS).start(None)
-    assert (figures["parameters"], figures["optimizer"]) == (bytes_of(state.params), bytes_of(state.opt_state))
-    assert figures["batch"] == len(SEEDS) * sum(jnp.asarray(leaf).nbytes for leaf in task.batches(0)[0].values())
-
-
-def test_operations_are_those_that_xla_counts(decoder):
+def test_bytes_are_those_of_the_arrays_and_operations_those_that_xla_counts(decoder):
     """Operations of gradients alone are those of the whole step, to a tenth."""
     config, figures = decoder
-    programs = Programs(make_task(config), config, SEEDS)
+    task = make_task(config)
+    one = sum(4 * leaf.size for leaf in jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0))))
+    assert figures["parameters"] == len(SEEDS) * one
+    assert 0 < figures["optimizer"] - 2 * figures["parameters"] < 100  # two moments, and counts of steps
+    assert figures["batch"] == len(SEEDS) * sum(jnp.asarray(leaf).nbytes for leaf in task.batches(0)[0].values())
+    programs = Programs(task, config, SEEDS)
     counted = programs.step.lower(*programs.arguments()).cost_analysis()["flops"]
     assert figures["flops"] == pytest.approx(counted, rel=0.1)
 
 
-@pytest.mark.slow
 def test_the_cache_has_the_bytes_of_its_arrays(decoder):
     config, figures = decoder
-    model, token = (
-        Decoder(256, config.model.encoding, block=BlockConfig(width=32, num_heads=2), depth=1),
-        jnp.zeros((1, 1), jnp.int32),
-    )
-    variables = jax.jit(model.init)(jax.random.key(0), token, sites(1))
+    token = jnp.zeros((1, 1), jnp.int32)
+    model = Decoder(256, config.model.encoding, block=BlockConfig(width=32, num_heads=2), depth=1)
+    variables = jax.eval_shape(model.init, jax.random.key(0), token, sites(1))
     prefill = functools.partial(model.apply, cache_size=96, method=Decoder.prefill)
-    assert figures["cache"] == bytes_of(jax.jit(prefill)(variables, token, sites(1))[1])
+    cache = jax.eval_shape(lambda variables: prefill(variables, token, sites(1))[1], variables)
+    assert figures["cache"] == sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(cache))
 
 
 MEASURED = """
@@ -132,8 +123,6 @@ def test_the_command_plans_for_devices_that_are_not_there(tmp_path, capsys):
     assert one["flops"] == pytest.approx(four["flops"], rel=0.05)  # what each device does for itself counts four times
     assert one["batch"] == 4 * four["batch"]
     assert one["temporaries"] > 2.5 * four["temporaries"]
-    assert benchmark.main([*line, "--config.model.num_heads=3"]) == 2
-    assert "width 32 is not divisible by num_heads 3" in capsys.readouterr().err
 
 
 def case(mode, attention, length, **more):
@@ -143,20 +132,9 @@ def case(mode, attention, length, **more):
     return {**shared, "mode": mode, "attention": attention, "length": length, **more}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("mode", "attention"), [("forward", "dense"), ("training", "window"), ("decoding", "window")])
-def test_programs_hold_memory_and_run_where_it_fits(mode, attention):
-    call = read_input(case(mode, attention, 32))
-    call.run()
-    call.run()
-    held = call.figures["held_bytes"]
-    assert held > 0
-    assert read_input(case(mode, attention, 32, memory=held - 1)).run is None
-    assert read_input(case(mode, attention, 32, run=False)).run is None
-
-
 def test_memory_of_dense_attention_is_that_of_its_arrays():
     held = [read_input(case("forward", "dense", n, run=False)).figures["held_bytes"] for n in (256, 512)]
+    assert read_input(case("forward", "dense", 256, memory=held[0] - 1)).run is None
     logits = 512**2 * 2 * 4
     assert logits < held[1] < 4 * logits
     assert held[1] > 3 * held[0]
@@ -179,8 +157,6 @@ def test_a_tiny_decoder(tmp_path, capsys):
     assert all(min(r["held_bytes"], r["seconds"]) > 0 for r in records)
     assert (tmp_path / "context.png").stat().st_size > 10_000
     assert "| dense | decoding | **" in capsys.readouterr().out
-    assert benchmark.main([*line, "--memory=1KiB", "--only=forward: dense"]) == 2
-    assert "no program fits 1 KiB: the smallest needs" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -79,44 +79,35 @@ def test_a_run_is_evaluated_on_its_own_data(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.slow
-def test_pictures_of_a_folder_are_told_their_likeliest_classes(file, tmp_path, capsys):
+def test_pictures_are_told_their_likeliest_classes_and_those_in_folders_of_classes_are_hits_or_not(
+    file, tmp_path, capsys
+):
     path, model, params = file
     folder = tmp_path / "pictures"
-    folder.mkdir()
-    pixels = np.random.RandomState(0).randint(0, 256, (20, 31, 3)).astype(np.uint8)
-    Image.fromarray(pixels).save(folder / "b.png")
-    Image.fromarray(pixels[:, :20]).convert("L").save(folder / "a.JPG")
-    names = [f"digit {i}" for i in range(10)]
-    (folder / "._b.png").write_bytes(b"what a desktop leaves behind")
-    (tmp_path / "names.txt").write_text("\n".join(names))
-    asked = [f"--checkpoint={path}", f"--images={folder}", f"--classes={tmp_path / 'names.txt'}", "--image_size=16"]
-    assert evaluate.main([*asked, "--top=2", "--method=torch_bilinear"]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("a.JPG", "b.png"))]
-    assert [line.split(":")[0] for line in lines] == ["a.JPG", "b.png"]
+    wide, dark, light = (
+        np.random.RandomState(0).randint(0, top, (20, 31, 3)).astype(np.uint8) for top in (256, 60, 256)
+    )
     larger, resized = pretrained.load(path, image_size=16, method="torch_bilinear")
-    seen = data.preprocess(pixels, 16, channels=1)[None]
-    best = int(np.argmax(logits_of(larger, resized, seen)))
-    assert lines[1].startswith(f"b.png: digit {best} ")
-    assert lines[1].count("digit") == 2
-
-
-@pytest.mark.slow
-def test_pictures_in_folders_of_classes_are_hits_or_not(file, tmp_path, capsys):
-    path, model, params = file
-    pixels = np.random.RandomState(0).randint(0, 256, (3, 8, 8)).astype(np.uint8)
-    names = [f"digit {np.argmax(logits_of(model, params, each[None, ..., None]))}" for each in pixels]
-    other = next(f"digit {i}" for i in range(10) if f"digit {i}" != names[1])
-    for name, each in zip((f"{names[0]}/a.png", f"{other}/b.png", "c.png"), pixels, strict=True):
-        (tmp_path / "set" / name).parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(each).save(tmp_path / "set" / name)
+    best = [
+        f"digit {np.argmax(logits_of(larger, resized, data.preprocess(each, 16, channels=1)[None]))}"
+        for each in (wide, dark, light)
+    ]
+    wrong = next(f"digit {i}" for i in range(10) if f"digit {i}" != best[2])
+    for name, pixels in {"b.png": wide, f"{best[1]}/a.png": dark, f"{wrong}/c.png": light}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(folder / name)
+    Image.fromarray(wide[:, :20]).convert("L").save(folder / "a.JPG")
+    (folder / "._b.png").write_bytes(b"what a desktop leaves behind")
     (tmp_path / "names.txt").write_text("\n".join(f"digit {i}" for i in range(10)))
-    asked = [f"--checkpoint={path}", f"--images={tmp_path / 'set'}", f"--classes={tmp_path / 'names.txt'}"]
-    assert evaluate.main([*asked, "--top=1"]) == 0
+    line = [f"--checkpoint={path}", f"--images={folder}", f"--classes={tmp_path / 'names.txt'}", "--image_size=16"]
+    assert evaluate.main([*line, "--top=2", "--method=torch_bilinear"]) == 0
     out = capsys.readouterr().out
-    assert f"{names[0]}/a.png: {names[0]} " in out
-    assert f"{other}/b.png: {names[1]} " in out
-    assert "\nc.png: " in out
-    assert "\n1 of 2 pictures in folders of classes: the likeliest class is that of the folder" in out
+    shown = dict(line.split(": ", 1) for line in out.splitlines() if ".png: " in line or ".JPG: " in line)
+    assert shown.keys() == {"a.JPG", "b.png", f"{best[1]}/a.png", f"{wrong}/c.png"}
+    assert shown["b.png"].startswith(f"{best[0]} ")
+    assert shown["b.png"].count("digit") == 2
+    assert shown[f"{wrong}/c.png"].startswith(f"{best[2]} ")
+    assert "\n1 of 2 pictures in folders of classes" in out
 
 
 def test_what_cannot_be_evaluated_is_one_line(file, tmp_path, capsys):
@@ -134,19 +125,17 @@ def test_what_cannot_be_evaluated_is_one_line(file, tmp_path, capsys):
     wrong = {
         "there is no checkpoint": [f"--checkpoint={tmp_path / 'no.npz'}"],
         "has no head": [f"--checkpoint={headless}"],
-        "give --data=NAME, or --images=DIR": [f"--checkpoint={path}"],
         "digits has 10 classes, the model 3": [f"--checkpoint={other}", "--data=digits", where],
-        "names 2 classes, the model has 10": [
-            f"--checkpoint={path}", f"--images={tmp_path / 'empty'}", f"--classes={tmp_path / 'few.txt'}"
+        "names 2 classes": [
+            f"--checkpoint={path}",
+            f"--images={tmp_path / 'empty'}",
+            f"--classes={tmp_path / 'few.txt'}",
         ],
         "holds no pictures": [f"--checkpoint={path}", f"--images={tmp_path / 'empty'}"],
-        "expected sizes and factors": [f"--checkpoint={path}", "--resolutions=1,big"],
-        "give one of them": [f"--checkpoint={path}", "--resolutions=1", "--image_size=8"],
-        "--split, --data_dir and --limit are for sets": [f"--checkpoint={path}", "--images=x", "--split=test"],
-        "--classes names the classes": [f"--checkpoint={path}", "--data=digits", "--classes=x"],
-        "--num_heads, --encoding: for files of weights": [f"--checkpoint={run}", "--num_heads=2", "--encoding=rope"],
-        "no resize is named": [f"--checkpoint={path}", "--images=x", "--method=bicubic"],
-    }  # fmt: skip
+        "--resolutions=1,big": [f"--checkpoint={path}", "--resolutions=1,big"],
+        "--split": [f"--checkpoint={path}", "--images=x", "--split=test"],
+        "--num_heads": [f"--checkpoint={run}", "--num_heads=2", "--encoding=rope"],
+    }
     for message, line in wrong.items():
         assert evaluate.main(line) == 2, message
         error = capsys.readouterr().err

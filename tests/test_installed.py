@@ -59,8 +59,6 @@ def of_extra(extra):
 def test_requirements_are_the_core_and_the_experiments():
     listed = names((REPO / "requirements.txt").read_text().splitlines())
     assert listed == {*PROJECT["project"]["dependencies"], *of_extra("experiments")}
-    assert len(listed) >= 18
-    assert '-e ".[experiments]"' in (REPO / "Makefile").read_text()
     assert set(of_extra("dev")) >= {*of_extra("experiments"), *of_extra("text"), *of_extra("atlas")}
 
 
@@ -74,8 +72,8 @@ def test_the_lock_pins_all_that_the_tests_need_and_names_no_registry():
 
 
 def test_the_core_is_small():
-    found = {re.match(r"[\w-]+", requirement)[0] for requirement in PROJECT["project"]["dependencies"]}
-    assert found == {"jax", "numpy", "flax", "jaxtyping", "safetensors"}
+    names_of_core = {re.match(r"[\w-]+", requirement)[0] for requirement in PROJECT["project"]["dependencies"]}
+    assert names_of_core == {"jax", "numpy", "flax", "jaxtyping", "safetensors"}
     assert set(EXTRAS) <= set(EXTRA_LISTS)
 
 
@@ -139,26 +137,16 @@ def test_the_core_needs_no_extra():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("hidden", "command", "extra"),
-    [
-        ("vl_convert", ["atlas"], "atlas"),
-        ("ml_collections", ["train", "--config=configs/vit.py"], "experiments"),
-        ("matplotlib", ["posjax.cli", "explain", "alibi", "--plot=plots"], "experiments"),
-        ("grain", ["prepare", "--list"], "data"),
-    ],
-)
-def test_a_command_names_the_extra_that_is_missing(hidden, command, extra, tmp_path):
-    module = command[0] if "." in command[0] else f"experiments.{command[0]}"
-    code = f"""
+def test_a_command_names_the_extra_that_is_missing(tmp_path):
+    code = """
 import runpy, sys
-sys.modules[{hidden!r}] = None
-sys.argv = {[module, *command[1:]]}
-runpy.run_module("{module}", run_name="__main__", alter_sys=True)
+sys.modules["grain"] = None
+sys.argv = ["prepare", "--list"]
+runpy.run_module("experiments.prepare", run_name="__main__", alter_sys=True)
 """
     done = python(code, tmp_path)
     assert done.returncode == 2, done.stderr[-2000:]
-    assert f"{REPO}[{extra}]'" in done.stderr
+    assert f"{REPO}[data]'" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -166,7 +154,6 @@ runpy.run_module("{module}", run_name="__main__", alter_sys=True)
 def test_nothing_imports_tensorflow():
     packages = [importlib.import_module(name) for name in ("posjax", "experiments")]
     walked = [module.name for p in packages for module in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")]
-    assert {"posjax.data.loading", "posjax.training.loop", "experiments.ablate"} <= set(walked)
     for name in ("torch_models", "torch_side"):  # what a Python with torch runs to be measured against
         walked.remove(f"experiments.benchmarks.{name}")
     heavy = ["tensorflow_datasets", "grain"]  # imported where they are used, so here by hand
@@ -179,25 +166,16 @@ def test_nothing_imports_tensorflow():
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr[-2000:]
 
 
-@pytest.mark.parametrize("beside", [(), ("posjax",)])
-def test_it_is_importable_from_anywhere_once_installed(beside, tmp_path):
+def test_it_is_importable_from_anywhere_once_installed(tmp_path):
     """From the folder that holds the clone too, whose name is that of the package."""
     try:
         version = importlib.metadata.version("posjax")
     except importlib.metadata.PackageNotFoundError:
         pytest.skip("posjax is not installed here")
-    for name in beside:
-        (tmp_path / name / "docs").mkdir(parents=True)
+    (tmp_path / "posjax" / "docs").mkdir(parents=True)
     code = "import posjax, experiments.train, configs.vit; print(posjax.__version__, len(posjax.names()) > 5)"
     done = python(code, tmp_path)
     assert (done.returncode, done.stdout.split()) == (0, [version, "True"]), done.stderr[-2000:]
-
-
-def test_an_editable_install_is_a_path_file():
-    """A finder would come behind the folders of sys.path, in one of which the clone's folder looks like a package."""
-    assert PROJECT["build-system"]["build-backend"] == "hatchling.build"
-    assert PROJECT["tool"]["hatch"]["build"]["dev-mode-dirs"] == ["."]
-    assert (pathlib.Path(posjax.__file__).with_name("py.typed")).read_text() == ""
 
 
 @pytest.mark.slow

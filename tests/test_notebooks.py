@@ -7,7 +7,6 @@ import runpy
 import subprocess
 import sys
 
-import matplotlib.pyplot as plt
 import pytest
 
 REPO = pathlib.Path(__file__).parents[1]
@@ -47,60 +46,20 @@ def read(script):
 
 @each_script
 def test_a_notebook_is_the_pair_of_its_script(script):
-    """Finds notebooks that are older than their scripts: `python docs/notebooks/make.py` makes them anew."""
+    """Finds notebooks older than their scripts, or without outputs: `python docs/notebooks/make.py` makes them anew."""
     expected = MAKE["notebook"](MAKE["cells_of"](script.read_text()), {})
     made = read(script)
     assert [cell | dict(outputs=[]) if cell["cell_type"] == "code" else cell for cell in made["cells"]] == expected[
         "cells"
     ]
     assert {name: made[name] for name in made if name != "cells"} == {n: expected[n] for n in expected if n != "cells"}
-
-
-@each_script
-def test_a_notebook_has_its_outputs(script):
-    outputs = [output for cell in read(script)["cells"] for output in cell.get("outputs", [])]
-    kinds = [output["output_type"] for output in outputs]
-    assert {"stream", "display_data"} <= set(kinds) <= {"stream", "display_data"}
+    kinds = {output["output_type"] for cell in made["cells"] for output in cell.get("outputs", [])}
+    assert kinds == {"stream", "display_data"}
     assert script.with_suffix(".ipynb").stat().st_size < 300_000
 
 
 def test_there_are_no_others():
     assert {path.stem for path in FOLDER.glob("*.ipynb")} == {path.stem for path in SCRIPTS} == SMALL.keys()
-
-
-def test_cells_of_a_script():
-    cells = MAKE["cells_of"](
-        "# %% [markdown]\n# # Title\n#\n# words\n\n# %%\nx = 1\n\n\n# %%\nprint(x)  # %% no cell\n"
-    )
-    assert [tuple(cell) for cell in cells] == [
-        ("markdown", "# Title\n\nwords"),
-        ("code", "x = 1"),
-        ("code", "print(x)  # %% no cell"),
-    ]
-    with pytest.raises(ValueError, match="begins with # %%"):
-        MAKE["cells_of"]("import os\n# %%\n")
-    with pytest.raises(ValueError, match="comments only, not 'x = 1'"):
-        MAKE["cells_of"]("# %% [markdown]\nx = 1\n")
-
-
-def test_outputs_of_cells():
-    """Outputs keep the order of a cell's prints and figures; names persist between cells."""
-    shown = plt.show
-    source = 'import matplotlib.pyplot as plt\nprint("before")\nplt.figure(figsize=(1, 1))\nplt.show()\nx = "after"\nprint(x)'
-    cells = [MAKE["Cell"]("code", source), MAKE["Cell"]("markdown", "words"), MAKE["Cell"]("code", "print(x * 2)")]
-    found = MAKE["outputs_of"](cells, "a test")
-    assert [output["output_type"] for output in found[0]] == ["stream", "display_data", "stream"]
-    assert [output["text"] for output in (found[0][0], found[0][2], found[2][0])] == [
-        ["before\n"],
-        ["after\n"],
-        ["afterafter\n"],
-    ]
-    assert found[0][1]["data"]["image/png"].startswith("iVBOR")
-    assert set(found) == {0, 2}
-    assert plt.show is shown
-    with pytest.raises(ZeroDivisionError):
-        MAKE["outputs_of"]([MAKE["Cell"]("code", "1 / 0")], "a test")
-    assert plt.show is shown
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def command(module):
 
 
 EXPERIMENTS = [(path, *each) for path in DOCUMENTS for each in experiments(path)]
-TWICE = {number for number, each in enumerate(EXPERIMENTS) if each[1:] in [other[1:] for other in EXPERIMENTS[:number]]}
+ONCE = list({(module, *arguments): (path, module, arguments) for path, module, arguments in EXPERIMENTS[::-1]}.values())
 
 
 def treatment(module, arguments):
@@ -108,11 +108,8 @@ def treatment(module, arguments):
     return next((rest for start, *rest in HOW if line.startswith(start)), ("parsed", []))
 
 
-def each_command(*treatments):
-    once = [each for number, each in enumerate(EXPERIMENTS) if number not in TWICE]
-    chosen = [each for each in once if treatment(*each[1:])[0] in treatments]
-    ids = [f"{path.name}-{module}-{n}" for n, (path, module, _) in enumerate(chosen)]
-    return pytest.mark.parametrize(("path", "module", "arguments"), chosen, ids=ids)
+def commands_by(how):
+    return [each for each in ONCE if treatment(*each[1:])[0] == how]
 
 
 @pytest.fixture
@@ -146,7 +143,7 @@ def test_python_blocks_run_in_their_order(path, empty):
         exec(compile(text, f"{path.name}, python block {number}", "exec"), namespace)
 
 
-@each_command("run")
+@pytest.mark.parametrize(("path", "module", "arguments"), commands_by("run"))
 def test_commands_that_run(path, module, arguments, empty, capsys):
     write_files(path, empty)
     assert command(module).main(arguments) == 0, capsys.readouterr().err
@@ -157,9 +154,7 @@ def test_commands_that_run(path, module, arguments, empty, capsys):
 def test_commands_that_run_when_small(tmp_path):
     """All of them in one test, each from a directory with its document's files: their processes are forked from one."""
     calls = {}
-    for number, (path, module, arguments) in enumerate(
-        each for each in EXPERIMENTS if treatment(*each[1:])[0] == "slow"
-    ):
+    for number, (path, module, arguments) in enumerate(commands_by("slow")):
         folder = tmp_path / f"of {number}"
         folder.mkdir()
         write_files(path, folder)
@@ -168,7 +163,6 @@ def test_commands_that_run_when_small(tmp_path):
         calls[" ".join([module, *arguments])] = (folder, module, *arguments, *treatment(module, arguments)[1], *data)
     done = forked({str(number): call for number, call in enumerate(calls.values())}, tmp_path)
     failed = {line: err[-2000:] for line, (code, _, err) in zip(calls, done.values(), strict=True) if code}
-    assert calls, "no document has a command to run"
     assert not failed, failed
 
 
@@ -176,22 +170,23 @@ class Parsed(Exception):
     """The arguments were read without complaint."""
 
 
-@each_command("run", "slow", "parsed")
-def test_commands_parse(path, module, arguments, monkeypatch):
+def test_commands_parse(monkeypatch):
     monkeypatch.chdir(REPO)
-    source = pathlib.Path(command(module).__file__).read_text()
-    if "cli.run(" in source:
-        read(command(module), arguments)
-        return
+    assert len(ONCE) >= 20
 
     def parse(self, argv=None, namespace=None):
-        read, unknown = self.parse_known_args(argv, namespace)
-        assert unknown == []
-        raise Parsed
+        _, unknown = self.parse_known_args(argv, namespace)
+        raise Parsed(unknown)
 
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse)
-    with pytest.raises(Parsed):
-        command(module).main(arguments)
+    for path, module, arguments in ONCE:
+        print(path.name, module, *arguments)  # shown if it fails
+        if "cli.run(" in pathlib.Path(command(module).__file__).read_text():
+            read(command(module), arguments)
+            continue
+        with monkeypatch.context() as patched, pytest.raises(Parsed) as parsed:
+            patched.setattr(argparse.ArgumentParser, "parse_args", parse)
+            command(module).main(arguments)
+        assert parsed.value.args == ([],)
 
 
 def read(module, arguments):
@@ -199,26 +194,6 @@ def read(module, arguments):
     options = getattr(module, "options", None)
     made = cli.config_parser(module.__name__, module.__doc__, options, many_processes=True, rows=True)
     return cli.read(made, arguments)
-
-
-def test_what_the_parser_would_refuse(monkeypatch):
-    """Else the tests above could not fail."""
-    monkeypatch.chdir(REPO)
-    right = "--config=configs/vit.py"
-    for wrong in ("--config.model.encodings=rope", "--config.steps=many", "--wrkdir=runs/x"):
-        with pytest.raises((cli.UsageError, SystemExit)):
-            read(command("train"), [right, wrong])
-
-
-def test_other_commands_are_known():
-    """Targets of make, and extras of the package."""
-    targets = set(re.search(r"^\.PHONY: (.*)$", (REPO / "Makefile").read_text(), re.MULTILINE)[1].split())
-    for path in DOCUMENTS:
-        for words in commands(path):
-            assert words[0] in ("git", "make", "posjax", "python"), words
-            assert words[0] != "make" or set(words[1:]) <= targets, words
-        for extra in re.findall(r"pip install (\S+)(?: \S*)?'", path.read_text()):
-            assert extra == "-e", f"{path.name}: posjax is installed from where it lies"
 
 
 def test_what_is_named_exists():
@@ -229,20 +204,3 @@ def test_what_is_named_exists():
         missing = [name for name in known.findall(text) if not (REPO / name).exists()]
         missing += [link for link in links if not (path.parent / link).exists()]
         assert missing == [], path.name
-
-
-def test_how_many_there_are():
-    """Guards against blocks and commands that the search misses."""
-    how = [treatment(module, arguments)[0] for _, module, arguments in EXPERIMENTS]
-    count = {name: how.count(name) for name in ("run", "slow", "parsed")}
-    for path in DOCUMENTS:
-        fences = sum(line.startswith("```") for line in path.read_text().splitlines())
-        count[path.name] = found = len(blocks(path, "python")), len(blocks(path, "sh"))
-        others = sum(len(blocks(path, kind)) for kind in ("bash", "yaml", "bibtex", "text"))  # clusters, papers, output
-        assert fences == 2 * (sum(found) + others), f"{path.name}: a block is neither Python nor commands"
-    print(count)
-    assert count["README.md"] >= (2, 2)
-    assert sum(len(blocks(path, "python")) for path in DOCUMENTS) >= 15
-    assert len(EXPERIMENTS) >= 20
-    assert count["run"] + count["slow"] >= 6
-    assert all(any(" ".join([m, *a]).startswith(start) for _, m, a in EXPERIMENTS) for start, *_ in HOW)

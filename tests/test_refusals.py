@@ -1,6 +1,5 @@
 """A mistake in the last row of a study is reported before the first row trains."""
 
-import pathlib
 import sys
 
 import pytest
@@ -20,8 +19,7 @@ from experiments import (
 )
 from experiments import train as train_command
 from experiments.studies import environment
-from experiments.studies.engine import plan
-from experiments.studies.readings import RESIZED, scaled_rope
+from experiments.studies.readings import RESIZED
 from posjax.training import loop
 
 TINY = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "steps": 6, "batch_size": 4, "log_every": 1}
@@ -65,28 +63,11 @@ def ablation(data_dir, **wrong) -> ConfigDict:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"data__name": "pydoc_topic"}, "unknown data set 'pydoc_topic'; did you mean 'pydoc_topics'"),
-        (
-            {"data__name": "tiny_shakespeare"},
-            "'tiny_shakespeare' is not prepared in .* run: python -m experiments.prepare",
-        ),
-        ({"data__eval_split": "tset"}, "has no split 'tset', only"),
-        ({"optimizer__warmup_steps": 6}, "warmup_steps=6 leaves nothing of total_steps=6"),
-        ({"optimizer__schedule": "cosin"}, "did you mean 'cosine'"),
-        ({"model__dtype": "flaot32"}, "no model.dtype is named 'flaot32'; did you mean 'float32'"),
-        ({"model__num_heads": 0}, "num_heads"),
-        ({"model__implementation": "dens"}, "dens"),
-        ({"encoding": "rope", "model__width": 6}, "head_dim must be even, got 3"),
-        ({"accumulate": 3}, "batch_size=4 cannot be split into accumulate=3 parts"),
-        ({"logger": "tensorboard"}, r"logger='tensorboard' needs tensorboardX: pip install .*\[tensorboard\]'"),
-        ({"logger": "wand"}, "no logger is named 'wand'; did you mean 'wandb'"),
-    ],
+    ("wrong", "field"),
+    [({"data__name": "pydoc_topic"}, "pydoc_topics"), ({"encoding": "rope", "model__width": 6}, "head_dim")],
 )
-def test_an_ablation_refuses_its_second_study(wrong, message, data_dir, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboardX", None)
-    with pytest.raises(ValueError, match=f"row 'mine' of 'pydoc_decoder': .*{message}"):
+def test_an_ablation_refuses_its_second_study(wrong, field, data_dir, tmp_path):
+    with pytest.raises(ValueError, match=f"row 'mine' of 'pydoc_decoder': .*{field}"):
         ablate.main(ablation(data_dir, **wrong), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -94,91 +75,51 @@ def test_an_ablation_refuses_its_second_study(wrong, message, data_dir, tmp_path
 def test_no_row_is_traced_before_all_are_read(data_dir, tmp_path, monkeypatch):
     """Data, sizes, optimizers and loggers of all rows take no second, models do."""
     monkeypatch.setattr(loop.Programs, "trace", lambda self: pytest.fail("it traces"))
-    with pytest.raises(ValueError, match="no logger is named 'wand'"):
-        ablate.main(ablation(data_dir, logger="wand"), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [({"model__num_heads": 3}, "3"), ({"logger": "tensorboard"}, "tensorboardX"), ({"steps": 0}, "steps=0")],
-)
-def test_a_single_run_is_refused_before_its_directory_is_written(wrong, message, data_dir, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(ValueError, match=r"pip install .*\[tensorboard\]"):
+        ablate.main(ablation(data_dir, logger="tensorboard"), tmp_path)
+
+
+def test_a_single_run_is_refused_before_its_directory_is_written(data_dir, tmp_path):
     config = changed(decoder.get_config(), data__data_dir=data_dir, data__length=16, eval_lengths=(16,))
     config.update_from_flattened_dict(TINY)
-    with pytest.raises((ValueError, ImportError), match=message):
-        train_command.main(changed(config, **wrong), tmp_path)
+    with pytest.raises(ValueError, match="num_heads"):
+        train_command.main(changed(config, model__num_heads=3), tmp_path)
     assert list(tmp_path.iterdir()) == []
-
-
-def lengths(data_dir, **wrong) -> ConfigDict:
-    made = extrapolate.get_config()
-    made.update_from_flattened_dict(TINY)
-    changed(made, data__data_dir=data_dir, data__length=64, eval_lengths=(64,), eval_tokens=257)
-    lengths = {"bytes": 256, "lengths": (64, 128)}
-    changed(made, **{f"measures__lengths__{name}": value for name, value in lengths.items()})
-    changed(made, measures__retrieval__lengths=(64,), measures__retrieval__tasks=("recall",))
-    made.encodings = ConfigDict({"none": "none", "rope": wrong.pop("encoding", "rope")}, sort_keys=False)
-    made.variants = ConfigDict({"rope": {"mine": wrong.pop("variant", "rope + window(64)")}})
-    tuned = dict(read=scaled_rope("linear"), size=128, steps=2, learning_rate=1e-3)
-    made.finetune = ConfigDict({"rope": {"tuned": tuned | wrong.pop("tuned", {})}})
-    changed(made, data__retrieval__tasks=("recall",))
-    return changed(made, **wrong)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"encoding": "sincos2d_mae"}, "row 'rope' of 'extrapolate': .*sincos2d_mae"),
-        ({"variant": "t5"}, "row 'mine' of 'extrapolate': .*t5.* cannot take over what rope.* has learned"),
-        ({"tuned": {"steps": 0}}, "row 'tuned' of 'extrapolate': .*steps=0 must be at least 1"),
-        ({"measures__retrieval__tasks": ("recal",)}, "recal"),
-    ],
+    ("variant", "task", "row"),
+    [("t5", "recall", "mine"), ("rope + window(64)", "recal", "rope")],
+    ids=["variant", "task"],
 )
-def test_lengths_refuse_every_row(wrong, message, data_dir, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        ablate.main(lengths(data_dir, **wrong), tmp_path)
+def test_lengths_refuse_every_row(variant, task, row, data_dir, tmp_path):
+    made = extrapolate.get_config()
+    made.update_from_flattened_dict(TINY)
+    made.encodings, made.finetune = ConfigDict({"rope": "rope"}), ConfigDict()
+    made.variants = ConfigDict({"rope": {"mine": variant}})
+    changed(made, data__data_dir=data_dir, data__length=64, eval_lengths=(64,), eval_tokens=257)
+    changed(made, measures__lengths__bytes=256, measures__lengths__lengths=(64, 128))
+    changed(made, measures__retrieval__lengths=(64,), measures__retrieval__tasks=(task,))
+    made.data.retrieval.tasks = ("recall",)
+    with pytest.raises(ValueError, match=f"row '{row}' of 'extrapolate'"):
+        ablate.main(made, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def sets(data_dir, **wrong) -> ConfigDict:
-    """Two sets, of which the second is wrong."""
+def test_resolutions_refuse_a_fine_tune(data_dir, tmp_path):
     made = resolutions.get_config("fashion_mnist")
-    made.seeds = (0, 1)
+    made.seeds = (0,)
     study = made.studies.fashion_mnist
     study.update_from_flattened_dict(TINY)
     changed(study, data__name="digits", data__data_dir=data_dir, data__image_size=(8, 8), model__patch_size=2)
-    changed(study, measures__resolutions__resolutions=(4, 8, 12), measures__resolutions__images=10, eval_batch_size=100)
-    study.encodings = ConfigDict({"learned": "learned", "axial": wrong.pop("encoding", "axial_rope")}, sort_keys=False)
-    fitted = wrong.pop("reading", "fit_grid(height=4, width=4) >> axial_rope")
-    learned = {"learned": None, "learned, resized": RESIZED}
-    study.variants = ConfigDict({"learned": learned, "axial": {"axial, mine": fitted}}, sort_keys=False)
-    tuned = dict(read=RESIZED, size=12, steps=2, learning_rate=1e-3)
-    study.finetune = ConfigDict({"learned": {"learned, tuned": tuned | wrong.pop("tuned", {})}})
-    right = ConfigDict({**study.to_dict(), "finetune": {}, "variants": {}, "encodings": {"plain": "none"}})
-    made.studies = ConfigDict({"right": right, "wrong": changed(study, **wrong)}, sort_keys=False)
-    return made
-
-
-@pytest.mark.parametrize(
-    "make", [ablation, pytest.param(lengths, marks=pytest.mark.slow), pytest.param(sets, marks=pytest.mark.slow)]
-)
-def test_what_is_right_trains(make, data_dir, tmp_path):
-    with pytest.raises(AssertionError, match="it trains"):
-        ablate.main(make(data_dir), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"data__name": "digist"}, "row 'learned, resized' of 'wrong': .*did you mean 'digits'"),
-        ({"tuned": {"read": "swin"}}, "row 'learned, tuned' of 'wrong': .*swin.* cannot take over"),
-        ({"measures__resolutions__resolutions": (4, 8, 13)}, "of 'wrong': .*13"),
-    ],
-)
-def test_resolutions_refuse_every_row_of_every_set(wrong, message, data_dir, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        ablate.main(sets(data_dir, **wrong), tmp_path)
+    changed(study, measures__resolutions__resolutions=(8, 12), measures__resolutions__images=10, eval_batch_size=100)
+    study.encodings = ConfigDict({"learned": "learned"})
+    study.variants = ConfigDict({"learned": {"learned": None, "learned, resized": RESIZED}}, sort_keys=False)
+    tuned = dict(read="swin", size=12, steps=2, learning_rate=1e-3)
+    study.finetune = ConfigDict({"learned": {"learned, tuned": tuned}})
+    with pytest.raises(ValueError, match=r"row 'learned, tuned' of 'fashion_mnist': .* cannot take over"):
+        ablate.main(made, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -190,18 +131,11 @@ def test_data_are_loaded_once_for_all_rows(data_dir, tmp_path, monkeypatch):
         data, "load_images", lambda name, split, **options: loaded.append(split) or load(name, split, **options)
     )
     made = ablation(data_dir)
-    made.studies.digits_vit.encodings = ConfigDict({"a": "none", "b": "learned", "c": "rope(base=100)"})
+    del made.studies["pydoc_decoder"]
+    made.studies.digits_vit.encodings = ConfigDict({"a": "none", "b": "learned"})
     with pytest.raises(AssertionError, match="it trains"):
         ablate.main(made, tmp_path)
     assert sorted(loaded) == ["test", "train"]
-
-
-def test_labels_may_hold_dots(data_dir):
-    made = ablation(data_dir)
-    made.studies.digits_vit.encodings = ConfigDict({"rope(base=0.5)": "rope(base=0.5)"}, allow_dotted_keys=True)
-    row, _ = plan(made).rows
-    assert (row.label, row.training.model.encoding) == ("rope(base=0.5)", "rope(base=0.5)")
-    assert pathlib.Path(row.label).name == row.label
 
 
 @pytest.mark.parametrize("make", [decoder.get_config, quickstart.get_config, extrapolate.get_config])
@@ -220,27 +154,13 @@ def test_the_warm_up_follows_the_steps(make):
 @pytest.mark.parametrize(
     ("command", "arguments", "message"),
     [
-        (
-            scorecard,
-            ["rope", "--out=FILE"],
-            "--out=FILE: nothing can be written there (File exists); give another directory",
-        ),
-        (
-            scorecard,
-            ["rope", "--out=FILE/x"],
-            "--out=FILE/x: nothing can be written there (Not a directory); give another directory",
-        ),
-        (scorecard, ["rope", "--lenght=3"], "unrecognized arguments: --lenght=3; did you mean --length?"),
-        (scorecard, ["--checkpoint=FILE"], "there is no checkpoint in FILE"),
-        (posjax.cli, ["explain", "rope", "--plot=FILE"], "FILE: File exists"),
-        (benchmark, ["attention", "--out=FILE"], "--out=FILE: nothing can be written there"),
-        (benchmark, ["attentoin"], "argument suite: invalid choice: 'attentoin'"),
-        (evaluate, ["--checkpoint=FILE/x"], "there is no checkpoint FILE/x"),
-        (analyse, ["--checkpoint=FILE", "--out=OUT", "--data=digits"], "FILE"),
-        (posjax.cli, ["check", "FILE/mine.py"], "there is no file 'FILE/mine.py'"),
+        (scorecard, ["rope", "--out=FILE/x"], "--out=FILE/x"),
+        (scorecard, ["rope", "--lenght=3"], "did you mean --length?"),
         (posjax.cli, ["chek", "rope"], "invalid choice: 'chek'"),
+        (evaluate, ["--checkpoint=FILE/x"], "FILE/x"),
+        (analyse, ["--checkpoint=FILE", "--out=OUT", "--data=digits"], "FILE"),
         (prepare, ["--name=digits", "--data_dir=FILE"], "FILE/downloads: Not a directory"),
-        (catalogue, ["--family=rotry"], "no family is named 'rotry'; did you mean 'rotary'?"),
+        (catalogue, ["--family=rotry"], "did you mean 'rotary'?"),
     ],
 )
 def test_a_mistake_in_any_command_is_one_line_and_exit_code_2(command, arguments, message, tmp_path, capsys):

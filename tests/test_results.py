@@ -1,6 +1,5 @@
 """The committed pages are what their records say, and the numbers of README.md come from records too."""
 
-import json
 import pathlib
 import re
 
@@ -81,15 +80,6 @@ def test_a_page_without_records_is_a_clear_error(tmp_path):
         read_results(tmp_path)
 
 
-def test_records_that_make_no_table_are_a_clear_error(tmp_path):
-    one = json.loads((RESULTS / "quickstart" / "results.jsonl").read_text().splitlines()[0])
-    lines = [json.dumps(record) for record in (one, one | {"seed": 1, "encoding": "rope()"})]
-    (tmp_path / "quickstart").mkdir()
-    (tmp_path / "quickstart" / "results.jsonl").write_text("\n".join(lines) + "\n")
-    with pytest.raises(ValueError, match=r"quickstart/results.jsonl: .* names two encodings"):
-        read_results(tmp_path)
-
-
 def facts(results):
     """Numbers of README.md, each with the text that it must be."""
     records = results.folders["quickstart"]
@@ -116,11 +106,3 @@ def test_numbers_of_the_readme_are_those_of_the_records(results):
         found = re.search(pattern, text)
         assert found, pattern
         assert found.groups() == tuple(map(str, values))
-
-
-def test_the_figure_shows_every_cell(results):
-    texts = [text.get_text() for text in overview.figure(results).axes[0].texts]
-    cells = [cell for columns in overview.matrix(results).values() for cell in columns.values()]
-    verdicts = [answer.against[row] for answer, row in cells if row in answer.against]
-    assert len(texts) == len(verdicts) > 40
-    assert texts.count("≈") == sum(not verdict.separated for verdict in verdicts)

@@ -40,8 +40,8 @@ def _write(args) -> None:
     import jax
 
     from experiments.atlas.site import number_of_parts, write_site
+    from experiments.progress import bar, caption
     from experiments.report.overview import read_results
-    from experiments.studies.running import bar, caption
 
     jax.config.update("jax_disable_most_optimizations", True)  # a hundred small programs, each run a few times
     out = cli.writable(args.out)

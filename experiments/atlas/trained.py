@@ -92,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _write() -> None:
-    from experiments.studies.running import bar, caption
+    from experiments.progress import bar, caption
     from posjax.files import replace_file
 
     found: dict[str, dict[str, Any]] = {"decoder": {}, "vit": {}}

@@ -14,7 +14,6 @@ purpose, and claims of the literature; and docs/vit_and_llm.md.
 
 import argparse
 import pathlib
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -66,21 +65,18 @@ def rewrite(directory: pathlib.Path, forms: Sequence[str] = ()) -> list[pathlib.
 
     if (directory / "scorecard.json").exists():
         return scorecard.rewrite_scorecard(directory)
-    known = study_of(directory.resolve().name)
-    if known is None or not [
-        *directory.glob(f"*/{RESULTS}")
-    ]:  # the folder of a study of published models has one a model
+    known, command = study_of(directory.resolve().name), None
+    # A study of published models has a folder of records for each model, and no config.json.
+    if known is None or not [*directory.glob(f"*/{RESULTS}")]:
         for name in ("config.json", RESULTS):
             if not (directory / name).exists():
                 raise ValueError(f"{directory} has no {name}: a study's folder, which can be shown again, holds both")
         config = _ordered(parse_json((directory / "config.json").read_bytes(), directory / "config.json"))
-        known = study_of(config.get("name", ""))
-    command = (
-        known.command if known and directory.resolve().parent.name == "results" else _command(directory / page.NAME)
-    )
-    parts = known is not None and known.has_parts
+        known, command = study_of(config.get("name", "")), config.get("command")
+    if known and directory.resolve().parent.name == "results":
+        command = known.command
     try:
-        records = read_study(directory, parts)
+        records = read_study(directory, known is not None and known.has_parts)
         written = page.write_study_page(known.config if known else config, records, directory, command)
     except ValueError as error:
         raise ValueError(f"{directory} cannot be shown again: {error}") from error
@@ -91,7 +87,7 @@ def rewrite(directory: pathlib.Path, forms: Sequence[str] = ()) -> list[pathlib.
             paths.append(directory / texts[form][0])
             replace_file(paths[-1], texts[form][1].encode())
         else:
-            paths += [save(each.figure, directory / f"{each.name}.{form}") for each in written.drawn]
+            paths += [save(drawn.figure, directory / f"{drawn.name}.{form}") for drawn in written.drawn]
     return paths
 
 
@@ -102,12 +98,6 @@ def _ordered(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return ConfigDict({key: _ordered(x) for key, x in value.items()}, allow_dotted_keys=True, sort_keys=False)
-
-
-def _command(page: pathlib.Path) -> str | None:
-    """Returns the command that a page names, or None."""
-    found = re.search(r"## How it was run\n\n```\n(.*?)\n```", page.read_text(), re.S) if page.exists() else None
-    return found and found[1]
 
 
 if __name__ == "__main__":

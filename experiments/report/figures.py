@@ -124,8 +124,14 @@ def _points(study: StudyRecords, column: Column, look: Mapping[str, Style]) -> D
     axes = row_axes([*study.rows], beside)
     for y, row in enumerate(study.rows):
         if values := finite_values(study.values(row, *column)):
-            interval = mean_interval(values).scaled(unit.scale)
-            _points_row(axes, y, unit.scale * np.array(values), interval, look[row])
+            interval, color = mean_interval(values).scaled(unit.scale), look[row].color
+            spread = (
+                np.linspace(-0.07, 0.07, len(values)) if len(values) > 1 else np.zeros(1)
+            )  # equal ones can be counted
+            axes.scatter(unit.scale * np.array(values), y + 0.22 + spread, s=10, color=color, alpha=0.55, linewidths=0)
+            half = None if math.isnan(interval.half_width) else interval.half_width
+            bar = dict(fmt=look[row].marker, color=color, markersize=5.5, elinewidth=1.6, capsize=3, capthick=1.2)
+            axes.errorbar(interval.mean, y - 0.08, xerr=half, **bar)
             if study.is_none(row):
                 axes.axvline(interval.mean, color=GREY, linewidth=0.8, linestyle=":", zorder=0)
     axes.grid(axis="x", color="#e4e4e4", linewidth=0.6)
@@ -162,15 +168,6 @@ def row_axes(labels: Sequence[str], beside: Sequence[str]) -> Axes:
 
 def _file(metric: str) -> str:
     return "".join(letter if letter.isalnum() else "_" for letter in metric).replace("__", "_")
-
-
-def _points_row(axes: Axes, y: int, values: np.ndarray, interval, style: Style) -> None:
-    """Draws seeds as small dots below the mean and its bar, spread a little so that equal ones can be counted."""
-    spread = np.linspace(-0.07, 0.07, len(values)) if len(values) > 1 else np.zeros(1)
-    axes.scatter(values, y + 0.22 + spread, s=10, color=style.color, alpha=0.55, linewidths=0)
-    half = None if math.isnan(interval.half_width) else interval.half_width
-    bar = dict(fmt=style.marker, color=style.color, markersize=5.5, elinewidth=1.6, capsize=3, capthick=1.2)
-    axes.errorbar(interval.mean, y - 0.08, xerr=half, **bar)
 
 
 def lines_figure(study: StudyRecords, metric: str, look: Mapping[str, Style]) -> Drawn:
@@ -529,14 +526,14 @@ def _costs(study: StudyRecords, look: Mapping[str, Style]) -> list[Drawn]:
             continue
         places = sorted({x for each in lines.values() for x in each.x})
         top = float(np.median([each.mean[-1] for each in lines.values() if each.x[-1] == places[-1]]))
-        dotted = functools.partial(_proportional, places, top)
+        proportional = [top * place / places[-1] for place in places]
+
+        def dotted(axes: Axes, places=places, proportional=proportional) -> None:
+            axes.plot(places, proportional, color=GREY, linestyle=":", linewidth=1)
+
         figure = draw(study, lines, look, axis_of(study, metric)._replace(trained=None), metric, min, dotted)
         caption = (
             f"{metric.capitalize()} by length, the least over seeds. Dotted: a cost that grows as the length does."
         )
         drawn.append(Drawn(_file(metric), figure, caption, aside=True))
     return drawn
-
-
-def _proportional(places: Sequence[float], top: float, axes: Axes) -> None:
-    axes.plot(places, [top * place / places[-1] for place in places], color=GREY, linestyle=":", linewidth=1)

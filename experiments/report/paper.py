@@ -157,7 +157,15 @@ def along(records: Records, axis: ConfigDict) -> Drawn | None:
     column = found[0]
     unit, rows = unit_of(column.metric), dict.fromkeys(record.row for record in records)
     cells = {row: {places[s]: v for s in ordered if (v := records.studies[s].values(row, *column))} for row in rows}
-    lines = {row: _over_studies(by_place).scaled(unit.scale) for row, by_place in cells.items() if by_place}
+    lines = {}
+    for row, by_place in cells.items():
+        curves = [line({x: values}) for x, values in by_place.items()]  # studies may have different seeds
+        if curves:
+            x, mean, half_width = (
+                np.concatenate(parts) for parts in zip(*(curve[:3] for curve in curves), strict=True)
+            )
+            note, kinds = next((c.note for c in curves if c.note), ""), frozenset().union(*(c.kinds for c in curves))
+            lines[row] = RowCurve(x, mean, half_width, note, kinds=kinds).scaled(unit.scale)
     names = {places[study]: study.replace("_", " ") for study in ordered}
     shown = XAxis(axis.title, None, names, log=places[ordered[-1]] >= 8 * places[ordered[0]])
     title = title_of(column.metric, records[0].unit)
@@ -167,14 +175,6 @@ def along(records: Records, axis: ConfigDict) -> Drawn | None:
     several = [study for study in each if all(len(study.values(row, *column)) > 1 for row in study.rows)]
     gains = _gains(several[0], several[-1], column) if len(several) > 1 else []
     return Drawn("along", figure, " ".join([caption, *gains]))
-
-
-def _over_studies(cells: Mapping[float, Mapping[int, float | None]]) -> RowCurve:
-    """Returns the curve of {x: values by seed} of studies that may have different seeds."""
-    each = [line({x: values}) for x, values in cells.items()]
-    x, mean, half_width = (np.concatenate(parts) for parts in zip(*(curve[:3] for curve in each), strict=True))
-    note, kinds = next((curve.note for curve in each if curve.note), ""), frozenset().union(*(c.kinds for c in each))
-    return RowCurve(x, mean, half_width, note, kinds=kinds)
 
 
 def _gains(first: StudyRecords, last: StudyRecords, column: Column) -> list[str]:

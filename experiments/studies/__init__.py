@@ -9,6 +9,5 @@ weights.py       weights of this study, of another one, or of published files
 long_context.py  texts of any length, read in chunks
 images.py        images at any resolution
 search.py        searches for factors of a rope
-running.py       progress bars, and the request to stop
 environment.py   versions and hardware of records, and the cache of compiled programs
 """

@@ -19,6 +19,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from tqdm import tqdm
 
+from experiments.progress import Progress, StopRequest
 from experiments.records import (
     RESULTS,
     TUNING,
@@ -48,7 +49,6 @@ from experiments.studies.plan import (
     with_variants,
 )
 from experiments.studies.readings import RESIZED, equal_readings, is_searched, read_as, resized, spec_of
-from experiments.studies.running import Progress, StopRequest
 from experiments.studies.search import check_search, find_factors
 from experiments.studies.tuner import Tuner, with_tune
 from experiments.studies.weights import Weights, kept_weights, load_decoder, plain, rate_of, row_fields, row_hash
@@ -154,10 +154,13 @@ def run(
       Stopped: SIGTERM or Ctrl-C came; the state is saved.
       FloatingPointError: rows that diverged; all others are finished and shown.
     """
-    _refuse_other_study(study, workdir)
+    path, name = workdir / "config.json", study.config.get("name")
+    before = parse_json(path.read_bytes(), path).get("name") if path.exists() else None
+    if before is not None and before != name:
+        raise ValueError(f"{workdir} holds the study {before!r}, and this one is {name!r}: use another --workdir")
     engine = Engine(study, workdir, part, environment.recorded())
     environment.compilation_cache(workdir / "compiled")  # a restart, and rows that are alike, reuse programs
-    write_json(workdir / "config.json", study.config.to_dict())
+    write_json(path, {**study.config.to_dict(), "command": command})
     diverged: dict[tuple[str, str], str] = {}
     with StopRequest() as should_stop, Progress(engine.steps()) as progress:
         for index, row in enumerate(engine.rows, 1):
@@ -195,7 +198,10 @@ class Engine:
 
     def __init__(self, study: Study, workdir: pathlib.Path, part: tuple[int, int] | None, machine: Mapping[str, Any]):
         self.study, self.workdir, self.where, self._machine = study, workdir, "", machine
-        self.rows = _part_of(study.rows, part)
+        self.rows = study.rows
+        if part is not None:  # the rows of every N-th training, from the I-th on
+            own = list(dict.fromkeys((row.study, row.base) for row in study.rows))[part[0] :: part[1]]
+            self.rows = [row for row in study.rows if (row.study, row.base) in own]
         self._path, self._records = _records_of(workdir, RESULTS, part)
         points, recorded = _records_of(workdir, TUNING, part)
         self._tuners = {}
@@ -279,23 +285,20 @@ class Engine:
         table = self.study.tables[row.study]
         if [*measures_of(table)] == ["scores"] and row.read is None:
             return training
-        task = self._task_of(row)
+        given = self._given(row)
+        task = given.run.task if given else self._task(row.training, row)
         own = task.model.encoding
         specs = {
             size: RESIZED if row.read == RESIZED else spec_of(row.read, own, place_of(row.training, task, size, table))
             for size in sizes_of(table)
         }
-        asked = {"training": training, "data": task.digest, "read": specs, "finetune": row.finetune is not None}
-        asked["measures"] = {name: options.to_dict() for name, options in measures_of(table).items()}
+        fields = {"training": training, "data": task.digest, "read": specs, "finetune": row.finetune is not None}
+        fields["measures"] = {name: options.to_dict() for name, options in measures_of(table).items()}
         if documents := self._documents.get(row.study):
-            asked |= {"documents": list(documents.titles), "bos": documents.tokenizer.bos}
+            fields |= {"documents": list(documents.titles), "bos": documents.tokenizer.bos}
         if is_searched(row.read):
-            asked["search"] = table.search.to_dict()
-        return config_hash(strict(asked))
-
-    def _task_of(self, row: Row) -> Task:
-        given = self._given(row)
-        return given.run.task if given else self._task(row.training, row)
+            fields["search"] = table.search.to_dict()
+        return config_hash(strict(fields))
 
     def _task(self, config: ConfigDict, row: Row) -> Task:
         """Made once for each configuration; the data are shared by all."""
@@ -385,7 +388,10 @@ class Engine:
             return False
         base = weights = self._base(row, progress, should_stop)
         if row.finetune:
-            weights = self._fine_tuned(row, base, progress, should_stop)
+            config, spec = self._finetune(row, base)
+            start = jax.tree.map(np.asarray, self._start(row, base, base.run.params, spec))
+            label = f"{row.label}-{digest(start)}"
+            weights = self._train(row, label, config, base.run.seeds, start, progress, should_stop)
         recorded = self._recorded(row, weights.hash)
         left = [seed for seed in self.study.seeds(row) if seed not in recorded and seed in weights.run.seeds]
         if left and should_stop():
@@ -445,12 +451,6 @@ class Engine:
             return read_as(model, params, spec, anew=table.get("init_encoding") == "new")[1]
         size = base.run.task.table_size_at(row.finetune.size)
         return resized(model, params, size, table.measures.resolutions.resize)[1]
-
-    def _fine_tuned(self, row: Row, base: Weights, progress: Progress, should_stop) -> Weights:
-        """The base's weights trained on."""
-        config, spec = self._finetune(row, base)
-        start = jax.tree.map(np.asarray, self._start(row, base, base.run.params, spec))
-        return self._train(row, f"{row.label}-{digest(start)}", config, base.run.seeds, start, progress, should_stop)
 
     def _found_factors(self, row: Row, base: Weights) -> tuple[float, ...]:
         """The factors that a search finds for a base, kept beside its checkpoints; none while rows are checked."""
@@ -559,6 +559,9 @@ class Engine:
 def about_run(run: Run) -> dict[str, Any]:
     """Returns the fields of records about a training run."""
     step_time, tokenizer = run.times["step_time"], getattr(run.task, "tokenizer", None)
+    seen, train = run.step * run.config.batch_size, getattr(run.task, "train_data", None)
+    # None if examples are drawn, or nothing was trained.
+    passes = seen * run.config.data.get("length", 1) / len(train) if seen and hasattr(train, "__len__") else None
     return {
         "data": run.config.data.name,
         "data_digest": run.task.digest,
@@ -566,7 +569,7 @@ def about_run(run: Run) -> dict[str, Any]:
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(run.params)) // len(run.seeds),
         "step_time": step_time / len(run.seeds) if np.isfinite(step_time) else None,
         "wall_time": run.times["elapsed"],
-        "passes": _passes(run),
+        "passes": passes,
         "guess": getattr(run.task, "guess", {}),
         "bos": bos_text(tokenizer) if tokenizer is not None else "",
     }
@@ -575,14 +578,6 @@ def about_run(run: Run) -> dict[str, Any]:
 def bos_text(tokenizer: Any) -> str:
     """The token that is put before every text, as text; "" for none."""
     return tokenizer.decode(tokenizer.bos) if tokenizer.bos else ""
-
-
-def _passes(run: Run) -> float | None:
-    """Returns the passes over the training split; None if examples are drawn, or nothing was trained."""
-    seen, train = run.step * run.config.batch_size, getattr(run.task, "train_data", None)
-    if train is None or not seen or not hasattr(train, "__len__"):
-        return None
-    return seen * run.config.data.get("length", 1) / len(train)
 
 
 def unit_of_lengths(row: Row, task: Task, measures: Mapping[str, Any]) -> str:
@@ -614,23 +609,6 @@ def _records_of(workdir: pathlib.Path, name: str, part: tuple[int, int] | None) 
     if new and part is None:
         append_records(whole, new)
     return path, records + new
-
-
-def _part_of(rows: list[Row], part: tuple[int, int] | None) -> list[Row]:
-    """The rows of every N-th training, from the I-th on."""
-    if part is None:
-        return rows
-    own = set(list(dict.fromkeys((row.study, row.base) for row in rows))[part[0] :: part[1]])
-    return [row for row in rows if (row.study, row.base) in own]
-
-
-def _refuse_other_study(study: Study, workdir: pathlib.Path) -> None:
-    """Refuses a folder whose page and config are another study's; other fields of the same one are other rows."""
-    path = workdir / "config.json"
-    before = parse_json(path.read_bytes(), path).get("name") if path.exists() else None
-    now = study.config.get("name")
-    if before is not None and before != now:
-        raise ValueError(f"{workdir} holds the study {before!r}, and this one is {now!r}: use another --workdir")
 
 
 @contextlib.contextmanager

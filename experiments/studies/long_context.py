@@ -28,7 +28,7 @@ VOCABULARY = 4096  # no larger than this; of a larger one fewer tokens' logits a
 _BINS_PER_OCTAVE = 2
 
 
-class Reading(NamedTuple):
+class TokenScores(NamedTuple):
     """The scores of some sequences."""
 
     loss: np.ndarray  # [B, T] nats
@@ -127,20 +127,17 @@ class Reader:
         analysis = self._read.memory_analysis()
         self.temp_bytes = None if analysis is None else int(analysis.temp_size_in_bytes)
 
-    def __call__(self, params: Any, tokens: np.ndarray, targets: np.ndarray) -> Reading:
+    def __call__(self, params: Any, tokens: np.ndarray, targets: np.ndarray) -> TokenScores:
         """Any number of sequences [N, T], a batch at a time; the last one is filled up with zeros."""
         found = []
         for first in range(0, len(tokens), self.batch):
-            part = [_filled(x[first : first + self.batch], self.batch) for x in (tokens, targets)]
+            part = [np.asarray(x[first : first + self.batch], np.int32) for x in (tokens, targets)]
+            part = [np.pad(x, [(0, self.batch - len(x)), (0, 0)]) for x in part]
             began = time.perf_counter()
             found.append(jax.tree.map(np.asarray, self._read(params, *part)))
             self.seconds = float(np.fmin(self.seconds, time.perf_counter() - began))
         loss, right = (np.concatenate(parts)[: len(tokens)] for parts in zip(*found, strict=True))
-        return Reading(loss, right)
-
-
-def _filled(x: np.ndarray, batch: int) -> np.ndarray:
-    return np.pad(np.asarray(x, np.int32), [(0, batch - len(x)), (0, 0)])
+        return TokenScores(loss, right)
 
 
 def text_windows(text: np.ndarray, *, length: int, stride: int, first: int, count: int) -> np.ndarray:
@@ -206,7 +203,7 @@ def _by_position(losses: Float[np.ndarray, "N T"]) -> list[tuple[float, float]]:
     return [(float((a + b - 1) / 2), float(mean[a:b].mean())) for a, b in itertools.pairwise(edges)]
 
 
-def retrieved(reading: Reading, batch: data.windows.Batch) -> Retrieved:
+def retrieved(reading: TokenScores, batch: data.windows.Batch) -> Retrieved:
     """Accuracy on the answers of a `retrieval_batch`, by this reading of it."""
     answer = batch["weight"] > 0
     right, log_prob = reading.right | ~answer, -np.where(answer, reading.loss, 0.0).sum(axis=1, dtype=np.float64)

@@ -15,13 +15,13 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from experiments.analysis.readout import position_error
+from experiments.progress import bar, caption
 from experiments.records import finite
 from experiments.report.units import PER_BYTE
 from experiments.studies import images
-from experiments.studies.long_context import Reader, Reading, read_tokens, retrieved, text_loss
+from experiments.studies.long_context import Reader, TokenScores, read_tokens, retrieved, text_loss
 from experiments.studies.plan import Row, measures_of
 from experiments.studies.readings import RESIZED, Place, read_as, resized, spec_of, text_place
-from experiments.studies.running import bar, caption
 from experiments.studies.weights import Weights
 from posjax import data
 from posjax.encoding import sites
@@ -187,7 +187,7 @@ def retrieval(subject: Subject, options: ConfigDict) -> list[Metrics]:
             tokens, targets = (np.concatenate([each[name] for each in batches]) for name in ("tokens", "targets"))
             for seed, metrics in zip(subject.seeds, made, strict=True):
                 parts = zip(*(np.split(x, len(batches)) for x in reader(params_of(seed), tokens, targets)), strict=True)
-                cells = [retrieved(Reading(*part), batch) for part, batch in zip(parts, batches, strict=True)]
+                cells = [retrieved(TokenScores(*part), batch) for part, batch in zip(parts, batches, strict=True)]
                 for name in ("exact", "accuracy", "log_prob"):
                     values = [finite(getattr(cell, name)) for cell in cells]
                     words = f"{task} {_RETRIEVED[name]}"

@@ -111,7 +111,7 @@ def seeds_of(config: ConfigDict, table: ConfigDict) -> tuple[int, ...]:
     if not all(isinstance(seed, int) for seed in seeds):
         raise ValueError(f"seeds={seeds} must be whole numbers")
     if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds must be given and differ, got {seeds}")
+        raise ValueError(f"seeds must be non-empty and distinct, got {seeds}")
     return seeds
 
 
@@ -143,7 +143,9 @@ def rows_of(name: str, table: ConfigDict, restored: Mapping[str, ConfigDict] | N
         rows += [Row(name, label, base, training, read, start=start) for label, read in variants.items()]
         for each in bases:
             for label, tuning in (table.get("finetune") or {}).get(each, {}).items():
-                rows.append(Row(name, label, base, training, tuning.get("read"), _whole(tuning, training), start))
+                finetune = ConfigDict(tuning.to_dict())
+                finetune.size = finetune.get("size") or training.data.length
+                rows.append(Row(name, label, base, training, tuning.get("read"), finetune, start))
     for row in rows:
         if isinstance(row.read, str) and row.read != RESIZED:
             parse_layers(row.read.replace(OWN, "none"))
@@ -198,13 +200,6 @@ def encoding_of(config: ConfigDict) -> str:
     """The canonical spec of the model that a config trains; "-" for a model that hosts none."""
     hosts = hasattr(KINDS[config.model.get("kind", "vit")], "encoding")
     return layers_text(parse_layers(config.model.encoding)) if hosts else "-"
-
-
-def _whole(tuning: ConfigDict, training: ConfigDict) -> ConfigDict:
-    """A fine-tune with its size, that of training where it is None."""
-    made = ConfigDict(tuning.to_dict())
-    made.size = made.get("size") or training.data.length
-    return made
 
 
 def finetune_config(training: ConfigDict, tuning: ConfigDict, spec: str) -> ConfigDict:
@@ -388,7 +383,7 @@ def check_study(config: ConfigDict) -> None:
 def _check_field(name: str, value: Any, field: Field) -> None:
     kinds = (tuple, list) if field.kind is tuple else (ConfigDict, dict) if field.kind is ConfigDict else field.kind
     if not isinstance(value, kinds):
-        words = {str: "a text", tuple: "a tuple", ConfigDict: "a group of fields"}
-        raise ValueError(f"{name} is {words[field.kind]}, got {value!r}")
+        words = {str: "a string", tuple: "a tuple", ConfigDict: "a group of fields"}
+        raise ValueError(f"{name} must be {words[field.kind]}, got {value!r}")
     if missing := [part for part in field.parts if part not in value]:
         raise ValueError(f"{name} has no {missing[0]!r}")

@@ -59,72 +59,47 @@ class Budget(NamedTuple):
 Factors = Float[np.ndarray, " C"]
 
 
-class Candidates(NamedTuple):
-    """The candidates of an evolution: their arrays of numbers, their variations, and their factors."""
-
-    starts: Sequence[np.ndarray]
-    mutated: Callable[[np.ndarray, np.random.Generator], np.ndarray]
-    crossed: Callable[[np.ndarray, np.ndarray, np.random.Generator], np.ndarray] | None = None
-    factors: Callable[[np.ndarray], Factors] = np.asarray
-
-
 def search_factors(
-    score: Callable[[Factors], float],
-    starts: Sequence[Factors],
-    largest: float,
-    *,
-    budget: Budget,
-    seed: int = 0,
-    step: float = _STEP,
+    score: Callable[[Factors], float], starts: Sequence[Factors], largest: float, budget: Budget, seed: int = 0
 ) -> tuple[Factors, float]:
-    """LongRoPE's: the factors with the lowest score that were met, and that score; a function of the arguments alone.
+    """Returns LongRoPE's factors with the lowest score of all candidates, and that score; equal arguments give equal factors.
 
     Args:
       score: to be minimised; a candidate with a score that is not finite is never chosen.
       starts: known factors, each ascending and at least 1.
       largest: of any factor.
-      step: of the grid on which mutations lie.
-
-    Raises:
-      ValueError: starts that decrease or leave [1, largest], or a budget without parents.
     """
-    for start in starts:
-        if np.any(np.diff(start) < 0) or start[0] < 1 or start[-1] > largest * (1 + 1e-9):
-            raise ValueError(f"factors must not decrease and lie in 1..{largest:g}, got {np.asarray(start).tolist()}")
-    mutated = functools.partial(_mutated, least=1.0, largest=largest, step=step)
-    return _evolved(score, Candidates(starts, mutated, _crossed), budget, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    return _evolved(score, starts, functools.partial(_mutated, rng=rng, least=1.0, largest=largest), budget, rng)
 
 
 def search_critical(
-    score: Callable[[Factors], float],
-    critical: range,
-    count: int,
-    growth: float,
-    *,
-    budget: Budget,
-    seed: int = 0,
-    step: float = _STEP,
+    score: Callable[[Factors], float], critical: range, count: int, growth: float, budget: Budget, seed: int = 0
 ) -> tuple[Factors, float]:
-    """LongRoPE2's: as `search_factors`, for `count` factors and a length that grows `growth` times.
+    """Returns LongRoPE2's factors, as `search_factors`, for `count` factors and a length that grows `growth` times.
 
     Args:
       critical: the candidates for the critical frequency, see `critical_frequencies`.
 
     Raises:
-      ValueError: no frequency to choose, a budget without parents, or one with crossovers: there are mutations alone.
+      ValueError: a budget with crossovers: there are mutations alone.
     """
+    if budget.crossovers:
+        raise ValueError(f"this search has mutations alone: crossovers must be 0, not {budget.crossovers}")
     rng = np.random.default_rng(seed)
     first = [rng.integers(math.ceil(growth), math.floor(2 * growth) + 1) for _ in critical]
+    # A candidate is its critical frequency, then the factors from there on.
     starts = [np.array([d, *[s] * (count - d)], np.float64) for d, s in zip(critical, first, strict=True)]
 
-    def mutated(candidate: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        return np.append(candidate[0], _mutated(candidate[1:], rng, least=growth, largest=2 * growth, step=step))
+    def mutated(candidate: np.ndarray) -> np.ndarray:
+        return np.append(candidate[0], _mutated(candidate[1:], rng, least=growth, largest=2 * growth))
 
     def factors(candidate: np.ndarray) -> Factors:
         critical, scaled = int(candidate[0]), candidate[1:]
         return np.concatenate([scaled[0] ** (np.arange(critical) / critical), scaled])
 
-    return _evolved(score, Candidates(starts, mutated, factors=factors), budget, rng)
+    best, lowest = _evolved(lambda candidate: score(factors(candidate)), starts, mutated, budget, rng)
+    return factors(best), lowest
 
 
 def critical_frequencies(encoding: rope, count: int, trained: int) -> range:
@@ -142,20 +117,20 @@ def critical_frequencies(encoding: rope, count: int, trained: int) -> range:
 
 
 def _evolved(
-    score: Callable[[Factors], float], candidates: Candidates, budget: Budget, rng: np.random.Generator
-) -> tuple[Factors, float]:
-    """The factors of the best candidate that was met, and their score."""
-    starts, scores = candidates.starts, {}
-    if not len(starts) or budget.parents < 1:
-        raise ValueError(f"a search needs starts and parents, got {len(starts)} and {budget.parents}")
-    if budget.crossovers and candidates.crossed is None:
-        raise ValueError(f"this search has mutations alone: crossovers must be 0, not {budget.crossovers}")
+    score: Callable[[np.ndarray], float],
+    starts: Sequence[np.ndarray],
+    mutated: Callable[[np.ndarray], np.ndarray],
+    budget: Budget,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, float]:
+    """Returns the best candidate of all rounds, and its score."""
+    scores: dict[tuple[float, ...], float] = {}
 
     def meet(candidate: np.ndarray) -> None:
         key = tuple(np.round(candidate, 6).tolist())
         if key not in scores:
-            found = float(score(candidates.factors(np.array(key))))
-            scores[key] = found if math.isfinite(found) else math.inf
+            value = float(score(np.array(key)))
+            scores[key] = value if math.isfinite(value) else math.inf
 
     def best(count: int) -> list[np.ndarray]:
         return [np.array(key) for key in sorted(scores, key=scores.__getitem__)[:count]]
@@ -163,25 +138,24 @@ def _evolved(
     for start in starts:
         meet(start)
     for index in range(budget.population - len(starts)):
-        meet(candidates.mutated(np.asarray(starts[index % len(starts)], np.float64), rng))
+        meet(mutated(np.asarray(starts[index % len(starts)], np.float64)))
     for _ in range(budget.rounds):
         parents = best(budget.parents)
         for _ in range(budget.mutations):
-            meet(candidates.mutated(parents[rng.integers(len(parents))], rng))
+            meet(mutated(parents[rng.integers(len(parents))]))
         for _ in range(budget.crossovers):
-            one, other = (parents[index] for index in np.sort(rng.integers(len(parents), size=2)))
-            meet(candidates.crossed(one, other, rng))
-    (found,) = best(1)
-    return candidates.factors(found), scores[tuple(found.tolist())]
+            meet(_crossed(*(parents[index] for index in np.sort(rng.integers(len(parents), size=2))), rng))
+    (lowest,) = best(1)
+    return lowest, scores[tuple(lowest.tolist())]
 
 
-def _mutated(factors: Factors, rng: np.random.Generator, *, least: float, largest: float, step: float) -> Factors:
+def _mutated(factors: Factors, rng: np.random.Generator, *, least: float, largest: float) -> Factors:
     """Some factors drawn anew between their neighbours."""
     made = factors.copy()
     for index in np.flatnonzero(rng.random(len(made)) < _CHANGE):
         low = made[index - 1] if index else least
         high = made[index + 1] if index + 1 < len(made) else largest
-        made[index] = min(low + step * rng.integers(int((high - low) / step) + 1), high)
+        made[index] = min(low + _STEP * rng.integers(int((high - low) / _STEP) + 1), high)
     return made
 
 
@@ -259,14 +233,14 @@ def find_factors(run: Run, search: ConfigDict, row: Row, documents: data.Documen
     score = loss_of_factors(
         run.model, run.params, _search_batch(row, search, documents, search.windows), factor, trained
     )
-    given = dict(budget=Budget(**{name: search[name] for name in Budget._fields}), seed=search.seed)
+    budget = Budget(**{name: search[name] for name in Budget._fields})
     if search.get("method", METHODS[0]) == "longrope2":
         critical = critical_frequencies(encoding, at.frequencies, trained)
-        found, _ = search_critical(score, critical, at.frequencies, factor, **given)
+        factors, _ = search_critical(score, critical, at.frequencies, factor, budget, search.seed)
     else:
         known = known_factors(encoding, at.frequencies, factor, trained)
-        found, _ = search_factors(score, known, 1 + factor, **given)
-    return found.tolist()
+        factors, _ = search_factors(score, known, 1 + factor, budget, search.seed)
+    return factors.tolist()
 
 
 def _search_batch(row: Row, search: ConfigDict, documents: data.Documents, windows: int) -> Batch:

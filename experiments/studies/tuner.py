@@ -43,7 +43,7 @@ class Tuner:
       records: of points.
 
     Raises:
-      ValueError: values or seeds given twice, a rate that is not positive, no seed, or a seed of the study.
+      ValueError: values or seeds are not distinct, or a seed is one of the study.
     """
 
     def __init__(self, config: ConfigDict | None, seeds: Sequence[int], records: Sequence[Record], path: pathlib.Path):
@@ -57,11 +57,9 @@ class Tuner:
         self.fields, self.seeds, self._share = fields, tuple(config.seeds), config.share
         for name, values in fields.items():
             if not values or len(set(values)) < len(values):
-                raise ValueError(f"tune: the values of {name} must be given and differ, got {values}")
-        if RATE in fields and not min(fields[RATE]) > 0:
-            raise ValueError(f"tune.learning_rates={fields[RATE]} must be positive")
+                raise ValueError(f"tune: the values of {name} must be non-empty and distinct, got {values}")
         if fields and (not self.seeds or len(set(self.seeds)) < len(self.seeds)):
-            raise ValueError(f"tune.seeds={self.seeds} must be given and differ")
+            raise ValueError(f"tune.seeds must be non-empty and distinct, got {self.seeds}")
         if fields and (shared := sorted({*self.seeds} & {*seeds})):
             raise ValueError(f"tune.seeds={self.seeds} must not be seeds of the study, but {shared[0]} is one")
 

@@ -6,8 +6,9 @@ import pytest
 from study_records import made
 
 import posjax as pj
+import posjax.cli
 import posjax.spec
-from experiments import enter
+from experiments import cli, enter
 from experiments.records import read_study
 from experiments.report.table import tables
 
@@ -66,7 +67,7 @@ def test_a_page_has_one_verdict_on_each_difference():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("laplacian(pos_enc_dim=6)", "nothing to run"),
+        ("laplacian(pos_enc_dim=6)", "suits no study"),
         ("two.py", "registers 2 encodings: enter one as a spec, with --import"),
         ("empty.py", "registers no encoding"),
     ],
@@ -85,6 +86,20 @@ def test_an_encoding_that_fails_a_property_is_not_trained(workplace, capsys):
     assert enter.main(["mine.py"]) == 1
     assert "embed returned" in capsys.readouterr().out
     assert not (workplace / "runs").exists()
+
+
+def test_own_pictures_or_texts_take_the_place_of_the_data(workplace, monkeypatch):
+    plans = []
+    monkeypatch.setattr(cli, "run_study", lambda study, *_: plans.append(study))
+    monkeypatch.setattr(posjax.cli, "check_all", lambda encodings: 0)
+    for name in ("pictures/train/cats/1.png", "texts/a.txt"):
+        (workplace / name).parent.mkdir(parents=True)
+        (workplace / name).touch()
+        assert enter.main(["mine.py", f"--data_dir={name.partition('/')[0]}", "--config.seeds=(3,)"]) == 0
+    vit, decoder = (study.rows[0].training for study in plans)
+    assert (vit.data.name, vit.data.data_dir, vit.data.image_size) == ("folder", "pictures", (32, 32))
+    assert (decoder.data.name, decoder.data.files) == ("texts", "texts")
+    assert [study.seeds(study.rows[0]) for study in plans] == [(3,), (3,)]
 
 
 @pytest.mark.slow

@@ -19,9 +19,9 @@ from experiments.analysis.language.subject import OWN, TextModel, Texts
 from experiments.analysis.measured import Rows, mean_text
 from experiments.analysis.page import Section, write_sections
 from experiments.analysis.vision import plots
+from experiments.progress import bar, caption
 from experiments.records import Record, StudyRecords
 from experiments.report.statistics import is_whole, mean_interval
-from experiments.studies.running import bar, caption
 from posjax.describe.figures import HUES, MARKERS
 from posjax.describe.markdown import escape_markdown, grid
 from posjax.encoding import sites

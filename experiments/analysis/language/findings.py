@@ -17,7 +17,7 @@ from experiments.analysis.language import heads, massive, removal
 from experiments.analysis.language.heads import LayerValues
 from experiments.analysis.language.subject import OWN, TextModel, TextReader, Texts, repeated_tokens
 from experiments.analysis.measured import Metric, Rows
-from experiments.studies.running import bar, caption
+from experiments.progress import bar, caption
 from posjax import data
 from posjax.encoding import Encoding, sites
 from posjax.models.replacing import is_windowed

@@ -17,9 +17,9 @@ from experiments.analysis.vision.resizing import (
     shuffled_tokens,
 )
 from experiments.analysis.vision.subject import Pictures
+from experiments.progress import bar
 from experiments.records import StudyRecords
 from experiments.report.statistics import is_whole, mean_interval
-from experiments.studies.running import bar
 from posjax.describe.figures import HUES
 from posjax.describe.markdown import escape_markdown, grid
 

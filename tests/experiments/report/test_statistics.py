@@ -40,7 +40,7 @@ def test_intervals_by_hand():
     assert str(mean_interval([0.97])) == "0.970 ± -"
 
 
-@pytest.mark.parametrize(("n_a", "n_b", "scale"), [(5, 5, 1.0), (3, 7, 10.0), (2, 5, 0.01)])
+@pytest.mark.parametrize(("n_a", "n_b", "scale"), [(5, 5, 1.0), (3, 7, 10.0)])
 def test_intervals_and_p_values_equal_scipy(n_a, n_b, scale):
     rng = np.random.default_rng(n_b)
     a, b = rng.normal(2.1, 0.02, n_a), rng.normal(2.12, 0.02 * scale, n_b)
@@ -57,12 +57,6 @@ def test_intervals_and_p_values_equal_scipy(n_a, n_b, scale):
         scipy_stats.ttest_1samp(a, bound, alternative=side).pvalue for bound, side in ((3, "less"), (-3, "greater"))
     )
     assert estimate([(1, a)]).p_within(3) == pytest.approx(max(high, low), rel=1e-12)
-
-
-@pytest.mark.parametrize("values", [[], [1.0, math.nan], [math.inf]])
-def test_what_is_not_finite_raises(values):
-    with pytest.raises(ValueError, match=r"at least one value|must be finite"):
-        mean_interval(values)
 
 
 def test_four_samples_by_hand():
@@ -83,13 +77,12 @@ def test_values_that_do_not_vary_and_single_ones():
     assert math.isnan(estimate([(1, [1.0]), (-1, [0.5, 0.6])]).p())
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("more", range(3))
 @pytest.mark.parametrize("runs", [("x", "x"), ("x", "y")])
-def test_differences_that_are_equal_but_for_roundings_do_not_vary(runs, more, dtype):
+def test_differences_that_are_equal_but_for_roundings_do_not_vary(runs, more):
     """Counts of 360 that are `more` larger, by seed; of two trainings: two rows whose seeds agree."""
     right = [338, 341, 330] if runs[0] == runs[1] else [338] * 3
-    share = [{seed: float(dtype((n + add) / 360)) for seed, n in enumerate(right)} for add in (more, 0)]
+    share = [{seed: float(np.float32((n + add) / 360)) for seed, n in enumerate(right)} for add in (more, 0)]
     found = contrast([WeightedCell(w, values, run) for w, values, run in zip((1, -1), share, runs, strict=True)])
     assert found.p() == (pytest.approx(0.1) if more else 1.0)
     assert found.value == pytest.approx(more / 360, abs=1e-6)
@@ -116,16 +109,15 @@ def test_a_family_is_judged_as_a_whole():
     assert not judge_family(dict.fromkeys(range(9), far))[0].separated
 
 
-@pytest.mark.parametrize(("rows", "low", "high"), [(6, 0.04, 0.10), (15, 0.07, 0.14)])
-def test_how_often_equal_rows_are_told_apart_from_the_best_of_them(rows, low, high):
+def test_how_often_equal_rows_are_told_apart_from_the_best_of_them():
     """docs/statistics.md: the best row is chosen by the data that test it, so that it is a little more than 5 %."""
-    columns = np.random.default_rng(0).normal(size=(300, rows, 5))
+    columns = np.random.default_rng(0).normal(size=(300, 6, 5))
     false = 0
     for column in columns:
         best = int(column.mean(axis=1).argmax())
-        family = {i: estimate([(1, column[best]), (-1, column[i])]) for i in range(rows) if i != best}
+        family = {i: estimate([(1, column[best]), (-1, column[i])]) for i in range(6) if i != best}
         false += any(verdict.separated for verdict in judge_family(family).values())
-    assert low < false / len(columns) < high
+    assert 0.04 < false / len(columns) < 0.10
 
 
 def test_the_same_weights_are_pairs_and_others_are_not():
@@ -168,11 +160,12 @@ def test_cells_that_cannot_be_contrasted_are_named():
         contrast([one._replace(values={0: None, 1: 2.0})])
 
 
-def test_interval_text():
+def test_interval_text_in_another_unit():
     assert Interval(0.97104, 0.0031).scaled(100).text(2) == "97.10 ± 0.31"
     assert Interval(0.5, 0.25).text(2, signed=True) == "+0.50 ± 0.25"
-    assert Interval(2.1, 1e-5).text(3) == "2.100 ± <0.001"
-    assert Interval(2.1, 0.0).text(3) == "2.100 ± 0.000"
+    assert Interval(0.25, 0.5).scaled(-2) == Interval(-0.5, 1.0)
+    texts = {0.0004: "<0.001", 0.0005: "0.001", 0.0007: "0.001", 0.0: "0.000"}
+    assert {half: Interval(1.0, half).text(3).removeprefix("1.000 ± ") for half in texts} == texts
 
 
 def test_values_that_are_not_finite_are_counted_and_unmeasured_ones_are_not():
@@ -189,14 +182,3 @@ def test_lines_average_only_points_that_every_seed_has():
     assert found.note == "1/2 finite"
     geometric = line({0: {0: 1.0, 1: 4.0}}, geometric=True)
     assert geometric.mean == pytest.approx([2.0])
-
-
-def test_an_interval_in_a_unit_that_runs_the_other_way():
-    assert Interval(0.25, 0.5).scaled(-2) == Interval(-0.5, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("half_width", "text"), [(0.0004, "<0.001"), (0.0005, "0.001"), (0.0007, "0.001"), (0.0, "0.000")]
-)
-def test_only_what_would_round_to_zero_is_below_the_last_digit(half_width, text):
-    assert Interval(1.0, half_width).text(3) == f"1.000 ± {text}"

@@ -1,5 +1,7 @@
 """A trained ensemble at other resolutions: policies have their effect, and none at the resolution of training."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,11 +38,14 @@ def ensemble(encoding, size=(8, 8), channels=1):
     return model, drawn(jax.vmap(lambda key: model.init(key, image, site)["params"]), keys)
 
 
+@functools.partial(jax.jit, static_argnums=0)
+def _logits(model, params, image):
+    return model.apply({"params": params}, image, model.sites(*image.shape[1:3]))
+
+
 def logits(model, params, image):
     """The logits of the first seed."""
-    one = jax.tree.map(lambda leaf: np.asarray(leaf)[0], params)
-    site = model.sites(*image.shape[1:3])
-    return jax.jit(lambda one, image: model.apply({"params": one}, image, site))(one, image)
+    return _logits(model, jax.tree.map(lambda leaf: np.asarray(leaf)[0], params), image)
 
 
 def noise(*shape):
@@ -52,11 +57,7 @@ def noise(*shape):
     ("encoding", "policies"),
     [
         ("learned", [AS_TRAINED, RESIZED, "learned(resize='torch_bicubic')"]),
-        ("axial_rope(base=100)", ["fit_grid(height=4, width=4) >> axial_rope(base=100)"]),
-        pytest.param("axial_rope(base=100)", ["axial_rope(base=100, scaling=ntk(factor=1))"], marks=pytest.mark.slow),
-        pytest.param("sincos2d_mae", ["fit_grid(height=4, width=4) >> sincos2d_mae"], marks=pytest.mark.slow),
-        pytest.param("alibi", ["fit_grid(height=4, width=4) >> alibi"], marks=pytest.mark.slow),
-        ("swin", [RESIZED]),
+        ("axial_rope(base=100)", ["fit_grid(height=4, width=4) >> axial_rope(base=100, scaling=ntk(factor=1))"]),
     ],
 )
 def test_every_policy_is_the_trained_model_at_the_resolution_of_training(encoding, policies):
@@ -104,15 +105,6 @@ def test_grids_of_equal_count_are_not_taken_for_each_other():
     assert np.isfinite(logits(changed, wide, image)).all()
 
 
-def test_without_positions_other_grids_are_only_more_or_fewer_patches():
-    """The mean over the same patches is the same, however they lie."""
-    model, params = ensemble("none")
-    image = noise(2, 8, 8, 1)
-    shuffled = image.reshape(2, 4, 2, 4, 2, 1).swapaxes(2, 3).reshape(2, 2, 8, 2, 2, 1)
-    shuffled = shuffled.swapaxes(2, 3).reshape(2, 4, 16, 1)
-    np.testing.assert_allclose(logits(model, params, shuffled), logits(model, params, image), atol=1e-5)
-
-
 def test_ntk_and_rescaling_are_other_models_at_other_resolutions():
     model, params = ensemble("axial_rope(base=100)")
     image = noise(2, 16, 16, 1)
@@ -120,12 +112,6 @@ def test_ntk_and_rescaling_are_other_models_at_other_resolutions():
     found = [logits(*under(model, params, spec, (16, 16)), image) for spec in (AS_TRAINED, *specs)]
     for a, b in ((0, 1), (0, 2), (1, 2)):
         assert np.abs(found[a] - found[b]).max() > 1e-4
-
-
-def test_a_spec_that_learns_something_else_is_refused():
-    model, params = ensemble("swin")
-    with pytest.raises(ValueError, match=r"learned\(\) cannot take over what swin\(\) has learned"):
-        under(model, params, "learned", (8, 8))
 
 
 def test_a_resolution_has_whole_patches():

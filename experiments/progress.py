@@ -1,4 +1,4 @@
-"""Progress bars, and the request to stop."""
+"""Progress bars on stderr, and requests to stop a run."""
 
 import signal
 import sys
