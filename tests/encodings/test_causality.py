@@ -29,23 +29,11 @@ VIEWS = (
 )
 # Encodings that sum over the tokens of a document and know nothing else of positions, and those that know more.
 BY_ORDER = (
-    "fox()",
-    "cable()",
-    "per_row_alibi()",
-    "data_dependent_alibi()",
-    "selective_rope()",
-    "carope(stddev=1)",
-    "grape_m(stddev=1)",
+    "fox() + cable() + per_row_alibi() + data_dependent_alibi() + cope(npos=3, stddev=1) + carope(stddev=1)",
+    "selective_rope() + grape_m(stddev=1) + stick_breaking()",
     "path(stddev=0.5)",
-    "cope(npos=3, stddev=1)",
-    "stick_breaking()",
 )
-BY_MORE = ("grape_ap(p_head_dim=4)", "dape(kernel_size=3)", "alibi() + stick_breaking(attend_current=True)")
-FAST = (
-    "dual_chunk(chunk=3, local=2) >> (fox() + cope(npos=3, stddev=1))",
-    "self_extend(group=2, window=1) >> (cope(npos=3, stddev=1) + dape(kernel_size=3))",
-    "rerope(window=3, step=0.25) >> grape_ap(p_head_dim=4)",
-)
+BY_MORE = ("grape_ap(p_head_dim=4) + dape(kernel_size=3) + alibi() + stick_breaking(attend_current=True)",)
 # Their logits, or the places of their tokens, depend on a whole document, or they are no causal model's.
 ELSEWHERE = Needs.BOTH_DIRECTIONS | Needs.WHOLE_DOCUMENT | Needs.DOCUMENT_LENGTH | Needs.RELATION
 
@@ -72,12 +60,6 @@ def check(encoding: pj.Encoding) -> np.ndarray:
     steps, _ = jax.jit(lambda x: decoded(w, Sequence(x, w.site)))(w.x)
     np.testing.assert_allclose(steps, found[0], atol=2e-5, err_msg=str(encoding))
     return found[0]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("spec", FAST)
-def test_views_hide_later_tokens(spec):
-    check(pj.parse(spec))
 
 
 @pytest.mark.slow
@@ -116,7 +98,7 @@ def composed(random: np.random.Generator, pool: list[str]) -> pj.Encoding | None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_compositions_hide_later_tokens(seed):
     pool = [case.spec for case in CASES if case.kind == LINE and not pj.parse(case.spec).needs & ELSEWHERE]
     random = np.random.default_rng(seed)
