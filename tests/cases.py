@@ -6,7 +6,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from members import LINE, MEMBERS, Case, grids, lines
+from members import LINE, MEMBERS, Case, grids, lines, way
 
 import posjax as pj
 from posjax.describe.worlds import World, joined, project  # noqa: F401, tests import them from here
@@ -25,21 +25,21 @@ COMPOSITIONS: list[Case] = [
 ]
 FIRST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSITIONS
 # Every way to act, and every trait that changes how attention is computed, in as few programs as hold them.
-DEEP: list[Case] = [*COMPOSITIONS[1:3], *(MEMBERS[name].variants[0] for name in ("self_extend", "peg"))]
+DEEP: list[Case] = [*COMPOSITIONS[1:3], MEMBERS["self_extend"].variants[0]]
 CASES: list[Case] = FIRST + [case for member in MEMBERS.values() for case in member.variants[1:]]
 
 
 def params_of(keep=lambda case: True):
-    """All cases: fast is one encoding of each way to act, slow all others, and variants on a grid or that act elsewhere."""
+    """All cases: fast is one encoding of each set of hooks, slow all others and variants on a grid or that act elsewhere."""
     kept = [case for case in CASES if keep(case)]
-    return _marked(kept, [*ways(FIRST), *COMPOSITIONS], [*FIRST, *ways(CASES, names_and_kind)])
+    return _marked(kept, ways(FIRST, lambda encoding: encoding.hooks), [*FIRST, *ways(CASES, way, names_and_kind)])
 
 
 def params_of_long(beside=()):
     """All cases, for what takes long: `DEEP` but for some names is fast, one of each way to act in attention slow."""
     fast = [case for case in DEEP if not {*beside} & {*re.findall(r"\w+", case.spec)}]
     within = [case for case in ways(FIRST) if pj.parse(case.spec).hooks - {"embed", "place", "rotate"}]
-    return _marked(CASES, fast, [*DEEP, *within, COMPOSITIONS[0]])
+    return _marked(CASES, fast, [*DEEP, *within, COMPOSITIONS[0], MEMBERS["peg"].variants[0]])
 
 
 def _marked(cases, fast, slow):
@@ -49,12 +49,11 @@ def _marked(cases, fast, slow):
     return [pytest.param(case, marks=marks(case)) for case in cases]
 
 
-def ways(cases, beside=lambda case: None) -> list[Case]:
-    """The first of the cases that act in the same places, and are alike in what `beside` returns."""
+def ways(cases, way=way, beside=lambda case: None) -> list[Case]:
+    """The first of the cases that act in one way, and are alike in what `beside` returns."""
     found = {}
     for case in cases:
-        encoding = pj.parse(case.spec)
-        found.setdefault((encoding.hooks, encoding.needs, beside(case)), case)
+        found.setdefault((way(pj.parse(case.spec)), beside(case)), case)
     return list(found.values())
 
 

@@ -43,7 +43,7 @@ def filled(array, value):
     return jnp.where(REAL.reshape(-1, *[1] * (array.ndim - 1)), array, value)
 
 
-@each_case(params_of_long(beside=["shaw", "self_extend", "peg"]))
+@each_case(params_of_long(beside=["shaw", "self_extend"]))
 def test_padding_may_hold_anything(case):
     """Outputs and gradients, dense and in tiles, of known sites and traced ones; and both halves of a cached pass."""
     w = world(case)

@@ -21,7 +21,7 @@ def attention_is_by_the_paper(runs: Runs) -> float:
     """The oracle in float64, token by token and pair by pair: see tests/members."""
     w, (x, site) = runs.world, runs.sequences["documents"]
     expected = [oracle.attention(w.encoding, w.params, x, site, w.weights, causal=causal) for causal in (False, True)]
-    return gap((runs.known["documents"], np.stack(expected)))
+    return gap((runs.documents, np.stack(expected)))
 
 
 def whole_positions_are_exact_wherever_they_are(runs: Runs) -> float:
