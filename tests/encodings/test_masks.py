@@ -75,8 +75,9 @@ def test_bigbird_blocks():
 
 def test_bigbird_draws_do_not_depend_on_length_but_on_the_seed():
     spec = "bigbird(block_size=4, num_random=2, num_global=1, seed={})"
-    np.testing.assert_array_equal(blocks_seen(spec.format(1), 50)[:20, :20], blocks_seen(spec.format(1), 20))
-    assert (blocks_seen(spec.format(1), 50) != blocks_seen(spec.format(2), 50)).any()
+    seen = blocks_seen(spec.format(1), 30)
+    np.testing.assert_array_equal(seen[:20, :20], blocks_seen(spec.format(1), 20))
+    assert (seen != blocks_seen(spec.format(2), 30)).any()
 
 
 def test_bigbird_draws_are_spread():

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import HEAD_DIM, HEADS, each_case, params_of_long, world
+from members import Case
 
 import posjax as pj
 from posjax.attention import ContextParallel
@@ -43,7 +44,7 @@ def filled(array, value):
     return jnp.where(REAL.reshape(-1, *[1] * (array.ndim - 1)), array, value)
 
 
-@each_case(params_of_long(beside=["shaw", "self_extend"]))
+@each_case([Case("fox() + t5()"), *params_of_long(beside=["shaw", "self_extend", "learned"])])
 def test_padding_may_hold_anything(case):
     """Outputs and gradients, dense and in tiles, of known sites and traced ones; and both halves of a cached pass."""
     w = world(case)

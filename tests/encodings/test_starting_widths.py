@@ -75,7 +75,7 @@ def started():
     dims = {spec: dims for spec, (dims, _) in STARTS.items()} | dict.fromkeys((*CONSTANTS, NOISY, PLAIN), ON_GRID)
     init = jax.jit(lambda key: {spec: pj.parse(spec).init(key, dims) for spec, dims in dims.items()})
     found = {}
-    for spec, params in jax.device_get(init(jax.random.key(0))).items():
+    for spec, params in jax.device_get(init(jax.random.key(0, impl="unsafe_rbg"))).items():
         leaves = jax.tree_util.tree_leaves_with_path(params)
         found[spec] = {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
     return found
@@ -100,4 +100,4 @@ def test_the_noise_of_fope_is_xaviers():
 @pytest.mark.parametrize("spec", CONSTANTS)
 def test_parameters_start_as_published(spec):
     name, value = CONSTANTS[spec]
-    np.testing.assert_allclose(started()[spec][name], value, atol=1e-3)
+    np.testing.assert_allclose(started()[spec][name], value, atol=2e-3)
