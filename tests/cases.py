@@ -6,7 +6,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from members import LINE, MEMBERS, Case, grids, lines
+from members import LINE, MEMBERS, Case, grids, lines, way
 
 import posjax as pj
 from posjax.describe.worlds import World, joined, project  # noqa: F401, tests import them from here
@@ -20,25 +20,26 @@ WIDTH = HEADS * HEAD_DIM
 COMPOSITIONS: list[Case] = [
     *lines("(interpolate(factor=2) >> rope()) + t5() + sinusoidal()"),
     *lines("rope() + shaw(max_relative_position=3) + value_rotary() + learned_sink(stddev=1) + learned_sink(stddev=2)"),
+    *lines("(interpolate(factor=2) >> alibi()) + learned(stddev=1) + fox() + cope(npos=5, stddev=1) + t5()"),
     *grids("(raster(width=7) >> sinusoidal()) + rope()", "raster(width=7) >> (rope() + t5(max_distance=20))"),
 ]
-# One of every way to act that COMPOSITIONS[0] has not, and of every trait that changes how attention is computed.
-SAMPLE = ["learned", "peg", "alibi", "shaw", "cope", "fox", "self_extend", "learned_sink", "value_rotary"]
 FIRST: list[Case] = [member.variants[0] for member in MEMBERS.values()] + COMPOSITIONS
+# Every way to act, and every trait that changes how attention is computed, in as few programs as hold them.
+DEEP: list[Case] = [*COMPOSITIONS[1:3], MEMBERS["self_extend"].variants[0]]
 CASES: list[Case] = FIRST + [case for member in MEMBERS.values() for case in member.variants[1:]]
 
 
 def params_of(keep=lambda case: True):
-    """All cases: fast is one encoding of each way to act, slow all others, and variants on a grid or that act elsewhere."""
+    """All cases: fast is one encoding of each set of hooks, slow all others and variants on a grid or that act elsewhere."""
     kept = [case for case in CASES if keep(case)]
-    return _marked(kept, [*ways(FIRST, named=False), *COMPOSITIONS], [*FIRST, *ways(CASES, lambda case: case.kind)])
+    return _marked(kept, ways(FIRST, lambda encoding: encoding.hooks), [*FIRST, *ways(CASES, way, names_and_kind)])
 
 
 def params_of_long(beside=()):
-    """All cases, for what takes long: those in SAMPLE are fast, but for some; slow is the first variant of each encoding."""
-    return _marked(
-        CASES, [MEMBERS[name].variants[0] for name in SAMPLE if name not in beside] + COMPOSITIONS[:1], FIRST
-    )
+    """All cases, for what takes long: `DEEP` but for some names is fast, one of each way to act in attention slow."""
+    fast = [case for case in DEEP if not {*beside} & {*re.findall(r"\w+", case.spec)}]
+    within = [case for case in ways(FIRST) if pj.parse(case.spec).hooks - {"embed", "place", "rotate"}]
+    return _marked(CASES, fast, [*DEEP, *within, COMPOSITIONS[0], MEMBERS["peg"].variants[0]])
 
 
 def _marked(cases, fast, slow):
@@ -48,14 +49,17 @@ def _marked(cases, fast, slow):
     return [pytest.param(case, marks=marks(case)) for case in cases]
 
 
-def ways(cases, beside=lambda case: None, *, named=True) -> list[Case]:
-    """The first of the cases that act in the same places and, if `named`, join the same encodings."""
+def ways(cases, way=way, beside=lambda case: None) -> list[Case]:
+    """The first of the cases that act in one way, and are alike in what `beside` returns."""
     found = {}
     for case in cases:
-        encoding = pj.parse(case.spec)
-        names = frozenset(re.findall(r"\w+", case.spec)) & {*MEMBERS} if named else None
-        found.setdefault((names, encoding.hooks, encoding.needs, beside(case)), case)
+        found.setdefault((way(pj.parse(case.spec)), beside(case)), case)
     return list(found.values())
+
+
+def names_and_kind(case: Case) -> tuple[frozenset, str]:
+    """The registered encodings in a case, and where its tokens stand."""
+    return frozenset(re.findall(r"\w+", case.spec)) & {*MEMBERS}, case.kind
 
 
 def each_case(params):
@@ -63,8 +67,8 @@ def each_case(params):
     return pytest.mark.parametrize("case", params, ids=str)
 
 
-@functools.cache
-def world(case: Case) -> World:
+def setting(case: Case) -> tuple[pj.Encoding, pj.Dims, pj.Site]:
+    """The encoding of a case, the sizes of its model, and where the tokens stand."""
     encoding = pj.parse(case.spec)
     # As many tokens on a line as on the grid: what JAX has compiled for one case serves the next.
     site = pj.sites(14, start=2) if case.kind == LINE else pj.grid(3, 4, prefix=2)
@@ -75,6 +79,12 @@ def world(case: Case) -> World:
         dims = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=24, grid=grid, prefix=prefix)
     if Needs.RELATION in encoding.needs:
         site = with_relation(site)
+    return encoding, dims, site
+
+
+@functools.cache
+def world(case: Case) -> World:
+    encoding, dims, site = setting(case)
     params = encoding.init(jax.random.key(1), dims)
     x = jax.random.normal(jax.random.key(2), (len(site.segment), WIDTH))
     weights = 0.3 * jax.random.normal(jax.random.key(3), (3, WIDTH, HEADS, HEAD_DIM))

@@ -256,7 +256,7 @@ def _leaves(encoding: Encoding) -> Iterator[Encoding]:
 
 def sites_may_be_traced(runs: Runs) -> float:
     """Sites that are known while tracing, as a ViT has them, and traced ones, as a packed decoder has them."""
-    return gap(*((known, runs.batch[causal]["documents"]) for causal, known in enumerate(runs.known["documents"])))
+    return gap(*((known, runs.batch[causal]["documents"]) for causal, known in enumerate(runs.documents)))
 
 
 def any_part_of_a_site_may_be_traced(runs: Runs) -> float:
@@ -306,7 +306,7 @@ def packed_documents_are_alone(runs: Runs) -> float:
             gap((out["packed"][:first], out["first"][:first]), (out["packed"][first:], alone)),
             _gap_of_documents(out["beside"][first:], out["apart"][first:]),
         )
-        for out, alone in zip(runs.batch, runs.known["second"], strict=True)
+        for out, alone in zip(runs.batch, runs.second, strict=True)
     )
 
 
@@ -322,7 +322,7 @@ def causal_queries_see_no_later_tokens(runs: Runs) -> float:
 
 
 def left_padding_is_invisible(runs: Runs) -> float:
-    outs = zip(runs.batch, runs.known["second"], strict=True)
+    outs = zip(runs.batch, runs.second, strict=True)
     return gap(*((out["padded"], np.pad(alone, [(PACKED[0], 0), (0, 0), (0, 0)])) for out, alone in outs))
 
 

@@ -53,14 +53,18 @@ class Runs:
         return tuple({name: each[index] for index, name in enumerate(self.sequences)} for each in outs)
 
     @functools.cached_property
-    def known(self) -> dict[str, np.ndarray]:
-        """Pairs of outputs at sites that are known while tracing; "second" is the second document of "packed"."""
+    def documents(self) -> np.ndarray:
+        """Pair of outputs of "documents" at sites that are known while tracing."""
+        return self._known(self.sequences["documents"])
+
+    @functools.cached_property
+    def second(self) -> np.ndarray:
+        """Pair of outputs of the second document of "packed" alone, at sites that are known while tracing."""
         x, site = self.sequences["plain"]
-        second = Sequence(x[PACKED[0] :], tokens_at(site, slice(PACKED[1])))
-        each = {"documents": self.sequences["documents"], "second": second}
-        return self._compute(
-            lambda w: {n: _in_both_orders(functools.partial(layer, w, one), len(one.x)) for n, one in each.items()}
-        )
+        return self._known(Sequence(x[PACKED[0] :], tokens_at(site, slice(PACKED[1]))))
+
+    def _known(self, sequence: Sequence) -> np.ndarray:
+        return self._compute(lambda w: _in_both_orders(functools.partial(layer, w, sequence), len(sequence.x)))
 
     @functools.cached_property
     def loop(self) -> dict[str, np.ndarray]:

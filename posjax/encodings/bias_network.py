@@ -233,7 +233,7 @@ class Dape(Composition):
         _check_hidden(self)
         if self.kernel_size < 1 or self.kernel_size % 2 == 0:
             raise ValueError(f"dape needs an odd kernel_size, which has a middle, got {self.kernel_size}")
-        if not isinstance(self.encoding, Encoding) or not _only_biases(self.encoding):
+        if not isinstance(self.encoding, Encoding) or self.encoding.hooks - {"place", "observe", "bias"}:
             raise ValueError(
                 f"dape takes an encoding that only biases logits, as in dape(alibi()); got {self.encoding}"
             )
@@ -316,10 +316,6 @@ def _convolution(layer: dict[str, Any], x: Float[jax.Array, "*N S F"]) -> Float[
     x = jnp.pad(x, [(0, 0)] * (x.ndim - 2) + [(size // 2, size // 2), (0, 0)])
     spanned = jnp.concatenate([x[..., n : n + length, :] for n in range(size)], axis=-1)
     return linear(layer | {"kernel": layer["kernel"].reshape(spanned.shape[-1], -1)}, spanned)
-
-
-def _only_biases(encoding: Encoding) -> bool:
-    return encoding.hooks <= {"place", "observe", "bias"}
 
 
 def _mlp(layers: list[dict[str, Any]], x: Float[jax.Array, "*N F"], activation) -> Float[jax.Array, "*N H"]:

@@ -83,7 +83,7 @@ class Shaw(Encoding):
             return dims.head_dim**-0.5 * jax.random.normal(key, (*shape, dims.head_dim), jnp.float32)
 
         if self.max_relative_position is not None:
-            rows = self.max_relative_position + self._right + 1
+            rows = self.max_relative_position + (self.max_relative_position if self.right is None else self.right) + 1
             return {n: vectors(k, num_axes, rows) for n, k in zip(names, keys, strict=True)}
         if dims.grid is None and dims.length is None:
             raise ValueError(
@@ -142,10 +142,6 @@ class Shaw(Encoding):
         if q_position.shape[1] != len(tables):
             raise ValueError(f"shaw has vectors for {len(tables)} position axes, got {q_position.shape[1]}")
         return list(zip(q_position.T, k_position.T, strict=True))
-
-    @property
-    def _right(self) -> int | None:
-        return self.max_relative_position if self.right is None else self.right
 
     def _far(self, table: Float[Array, "R D"]) -> tuple[int, int]:
         """The farthest offsets that a table tells apart, before and after the query."""
@@ -483,10 +479,6 @@ def interpolated_codes(by_count: Float[Array, "H T N"], counted: Float[Array, "H
     return _interpolated((), (by_count, counted))
 
 
-def _between(_, x):
-    return between_codes(*x)
-
-
 def _between_backward(_, x, out, d_out):
     by_count, counted = x
     below = jnp.floor(counted).astype(jnp.int32)
@@ -509,7 +501,7 @@ def _shares(counted: Float[Array, "H T S"], x: Float[Array, "H T S"], num_counts
     return jax.lax.scan(add_key, nothing, (jnp.moveaxis(counted, 2, 0), jnp.moveaxis(x, 2, 0)))[0]
 
 
-_interpolated = with_gradient(_between, _between_backward)
+_interpolated = with_gradient(lambda _, x: between_codes(*x), _between_backward)
 
 
 def _above(below: Int32[Array, "H T S"], by_count: Float[Array, "H T N"]) -> Int32[Array, "H T S"]:

@@ -2,9 +2,8 @@
 
 A position acts on queries and keys as an element of a group. In the multiplicative part it is a rotation, exp(n L) with L
 skew-symmetric: `rope`, `rope_mixed` and `cayley_string` are its members. In the additive part it is unipotent, I + n A with
-A^2 = 0, on queries and keys that two constants extend: `alibi` and `fox` are its members. tests/encodings/test_grape.py
-shows each of these identities. Here are the members that have no other name, as in the authors' code
-(model-architectures/GRAPE, model/llama-mha-grape-*.py).
+A^2 = 0, on queries and keys that two constants extend: `alibi` and `fox` are its members. Here are the
+members that have no other name, as in the authors' code (model-architectures/GRAPE, model/llama-mha-grape-*.py).
 """
 
 from dataclasses import dataclass

@@ -101,12 +101,10 @@ class ElementwiseBias(OffsetBias):
         if (count := constants.shape[1] // (int(steps.bucket.max()) + 1)) != len(axes):
             raise ValueError(f"{self} has constants for {count} position axes, got {len(axes)}")
         shares = jnp.split(constants, len(axes), axis=1)
-        return sum(_looked_up(share, steps, axis) for share, axis in zip(shares, axes, strict=True))
-
-
-def _looked_up(constants: Float[Array, "H P"], steps: Steps, offset: Shaped[Array, "T S"]) -> Float[Array, "H T S"]:
-    """Gathers in two steps: the gradient of the second one is a scatter, faster with fewer rows."""
-    return jnp.take(constants, steps.at(offset), axis=1, mode="clip")
+        # Two gathers: the gradient of the second one is a scatter, faster with fewer rows.
+        return sum(
+            jnp.take(share, steps.at(axis), axis=1, mode="clip") for share, axis in zip(shares, axes, strict=True)
+        )
 
 
 def related(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:

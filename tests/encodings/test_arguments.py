@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import each_case, forward, params_of, world
 
 import posjax as pj
 from posjax.encodings.pairs import HIDDEN
@@ -21,18 +20,14 @@ def at(*position, dtype=np.int32):
 def bias(spec, q_site, k_site, params=None):
     """Logits of queries and keys that all hold the same."""
     encoding = pj.parse(spec)
-    params = encoding.init(KEY, DIMS) if params is None else params
-    token = jax.random.normal(jax.random.key(1), (HEADS, HEAD_DIM))
-    q, k = (jnp.broadcast_to(token, (len(site.segment), HEADS, HEAD_DIM)) for site in (q_site, k_site))
-    return np.asarray(encoding.bias(params, q, q_site, k, k_site))
+    token = np.random.default_rng(0).normal(size=(HEADS, HEAD_DIM)).astype(np.float32)
+    q, k = (np.broadcast_to(token, (len(site.segment), HEADS, HEAD_DIM)) for site in (q_site, k_site))
 
+    @jax.jit
+    def run(q, k):
+        return encoding.bias(encoding.init(KEY, DIMS) if params is None else params, q, q_site, k, k_site)
 
-@each_case(params_of())
-def test_parameters_may_be_numpy_arrays(case):
-    """As they come from files, in a program that closes over them."""
-    w = world(case)
-    params = jax.tree.map(np.asarray, w.params)
-    jax.eval_shape(lambda x: forward(w.encoding, params, x, w.site, w.weights), w.x)
+    return np.asarray(run(q, k))
 
 
 @pytest.mark.parametrize(
@@ -86,20 +81,20 @@ def test_sandwich_takes_its_base():
     np.testing.assert_allclose(found, 3 * np.cos([2, 0, 4]) * (4 / (8 * np.arange(1, 5)))[:, None], atol=1e-5)
 
 
-@pytest.mark.parametrize("gamma", [0.4, 1.0, 3.0])
+@pytest.mark.parametrize("gamma", [0.4, 3.0])
 def test_the_slowest_pair_of_xpos_keeps_gamma_of_one_and_gamma(gamma):
     """Compares positions a scale_base apart, with keys that have only this pair; with base 1 it turns by the distance."""
     encoding, site = pj.parse(f"xpos(base=1, scale_base=710, gamma={gamma})"), at(710, 0)  # 710 is 113 turns to 6e-5
     x = jnp.zeros((2, 1, 8)).at[:, :, 0].set(1.0)
-    q, k = encoding.rotate((), x, site, x, site)
-    np.testing.assert_allclose(jnp.vdot(q[0], k[1]), gamma / (1 + gamma), rtol=1e-4)
+    q, k = map(np.asarray, jax.jit(lambda x: encoding.rotate((), x, site, x, site))(x))
+    np.testing.assert_allclose(np.vdot(q[0], k[1]), gamma / (1 + gamma), rtol=1e-4)
 
 
 def test_pose_skips_whatever_it_cuts():
     """4 cuts and 8 skips: all 32 pairs come."""
     encoding, site = pj.parse("pose(length=15)"), pj.sites(8)
     keys = jax.random.split(KEY, 800)
-    skipped = np.asarray(jax.vmap(lambda key: encoding.place((), site, key).position)(keys)) - np.arange(8)
+    skipped = np.asarray(jax.jit(jax.vmap(lambda key: encoding.place((), site, key).position))(keys)) - np.arange(8)
     pairs = {(int((row == 0).sum()), int(row[-1])) for row in skipped if row[-1]}
     assert pairs == {(cut, skip) for cut in range(1, 5) for skip in range(1, 8)}
 

@@ -29,23 +29,12 @@ VIEWS = (
 )
 # Encodings that sum over the tokens of a document and know nothing else of positions, and those that know more.
 BY_ORDER = (
-    "fox()",
-    "cable()",
-    "per_row_alibi()",
-    "data_dependent_alibi()",
-    "selective_rope()",
-    "carope(stddev=1)",
-    "grape_m(stddev=1)",
+    "fox() + cope(npos=3, stddev=1)",
+    "cable() + per_row_alibi() + data_dependent_alibi() + carope(stddev=1)",
+    "selective_rope() + grape_m(stddev=1) + stick_breaking()",
     "path(stddev=0.5)",
-    "cope(npos=3, stddev=1)",
-    "stick_breaking()",
 )
-BY_MORE = ("grape_ap(p_head_dim=4)", "dape(kernel_size=3)", "alibi() + stick_breaking(attend_current=True)")
-FAST = (
-    "dual_chunk(chunk=3, local=2) >> (fox() + cope(npos=3, stddev=1))",
-    "self_extend(group=2, window=1) >> (cope(npos=3, stddev=1) + dape(kernel_size=3))",
-    "rerope(window=3, step=0.25) >> grape_ap(p_head_dim=4)",
-)
+READERS = *BY_ORDER, "grape_ap(p_head_dim=4) + dape(kernel_size=3) + alibi() + stick_breaking(attend_current=True)"
 # Their logits, or the places of their tokens, depend on a whole document, or they are no causal model's.
 ELSEWHERE = Needs.BOTH_DIRECTIONS | Needs.WHOLE_DOCUMENT | Needs.DOCUMENT_LENGTH | Needs.RELATION
 
@@ -75,15 +64,10 @@ def check(encoding: pj.Encoding) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", FAST)
-def test_views_hide_later_tokens(spec):
-    check(pj.parse(spec))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("view", VIEWS)
-@pytest.mark.parametrize("reader", [*BY_ORDER, *BY_MORE])
-def test_every_view_over_every_reader_hides_later_tokens(view, reader):
+@pytest.mark.parametrize(
+    ("view", "reader"), [*((view, BY_ORDER[0]) for view in VIEWS), *((VIEWS[2], reader) for reader in READERS[1:])]
+)
+def test_views_over_readers_hide_later_tokens(view, reader):
     encoding = pj.parse(f"{view} >> ({reader})")
     out = check(encoding)
     if reader in BY_ORDER and not view.startswith("streaming"):  # which hides keys
@@ -102,7 +86,7 @@ def test_every_reader_is_here():
             reads = alone.observes or Needs.WHOLE_ROWS in alone.needs or "weigh" in alone.hooks
             if reads and re.match(rf"{name}\(", case.spec) and not alone.needs & ELSEWHERE:
                 found.add(name)
-    assert found == set(re.findall(r"\w+(?=\()", " ".join([*BY_ORDER, *BY_MORE]))) - {"alibi"}
+    assert found == set(re.findall(r"\w+(?=\()", " ".join(READERS))) - {"alibi"}
 
 
 def composed(random: np.random.Generator, pool: list[str]) -> pj.Encoding | None:
@@ -116,7 +100,7 @@ def composed(random: np.random.Generator, pool: list[str]) -> pj.Encoding | None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_compositions_hide_later_tokens(seed):
     pool = [case.spec for case in CASES if case.kind == LINE and not pj.parse(case.spec).needs & ELSEWHERE]
     random = np.random.default_rng(seed)

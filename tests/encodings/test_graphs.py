@@ -107,7 +107,7 @@ def test_signs_are_drawn_for_each_document():
     encoding, position = pj.parse("laplacian(pos_enc_dim=16)"), np.ones((6, 16), np.float32)
     site = pj.sites(6)._replace(position=position, segment=np.int32([1, 1, 2, 2, 2, 0]))
     assert encoding.place((), site) is site
-    found = np.asarray(encoding.place((), site, jax.random.key(0)).position)
+    found = np.asarray(jax.jit(lambda key: encoding.place((), site, key).position)(jax.random.key(0)))
     assert {*np.unique(found)} == {-1, 1}
     assert (found[0] == found[1]).all()
     assert (found[2:4] == found[4]).all()
@@ -164,11 +164,8 @@ def test_a_node_without_a_column_is_refused_or_nan():
     [
         (lambda: shortest_paths(np.zeros((2, 3))), r"\[N, N\]; got \(2, 3\)"),
         (lambda: laplacian_eigenvectors(DIRECTED, 2), r"adjacency \| adjacency\.T"),
-        (lambda: random_walks(PATH, 0), "k must be at least 1, got 0"),
         (lambda: tree_paths([1, 0], 2), "node 0 is an ancestor of its own"),
-        (lambda: tree_paths([-1, 5], 2), "from 0 to 1, -1 for a root"),
         (lambda: graph(PATH, prefix=1, length=4), "a length of at least 5; got 4 and 4"),
-        (lambda: graph(PATH, position=np.zeros((3, 2))), "takes 4 positions .* got 3"),
         (lambda: pj.parse("tree(depth=4, degree=8)").init(jax.random.key(0), DIMS), "level, 32; the width is 24"),
         (
             lambda: attended(graph(PATH)._replace(relation=graph(RING).relation)),

@@ -1,12 +1,9 @@
 """Sites of text with images, and of sentences. Layouts beside their authors': tests/test_goldens.py."""
 
-import jax
 import numpy as np
 import pytest
 from goldens.check import load
 
-import posjax as pj
-from posjax.attention import BEFORE_ATTENTION
 from posjax.encodings.layouts import Circle, Diagonal, Offset, bilevel, multimodal
 
 FULL_STOP, LINE_BREAK = 869, 13  # of Llama's tokens, as in BiPE's code
@@ -68,26 +65,3 @@ def test_sentences_are_counted_as_by_their_authors():
     again = bilevel(np.tile(tokens, 2), (FULL_STOP, LINE_BREAK), segment, longest=4)
     np.testing.assert_array_equal(again.position, np.tile(theirs, (2, 1)))
     np.testing.assert_array_equal(again.segment, segment)
-
-
-@pytest.mark.parametrize("relative", ["rope()", "interpolate(factor=0.010416666666666666) >> alibi()"])
-def test_bilevel_encoding_is_a_composition(relative):
-    """BiPE-RoPE, and BiPE-ALiBi with slopes 96 times as steep: rows of a table by place, distances between sentences."""
-    site = bilevel(sentences()[0], (FULL_STOP, LINE_BREAK), longest=4)
-    encoding = pj.parse(f"(axis(index=0) >> {relative}) + (axis(index=1) >> learned(stddev=1))")
-    params = encoding.init(jax.random.key(0), pj.Dims(width=8, num_heads=1, head_dim=8, grid=(6, 4)))
-    x = jax.random.normal(jax.random.key(1), (11, 8))
-    placed = encoding.place(params, site)
-    coded = encoding.embed(params, x, placed)
-    table, (sentence, within) = params[1][1].rows, site.position.T
-    np.testing.assert_allclose(coded, x + table[within], atol=1e-6)
-    q = coded[:, None]
-    out = pj.attend(encoding, params, q, q, q, placed, placed, causal=True, consumed=BEFORE_ATTENTION)
-    q, away = np.float64(coded), sentence[:, None] - sentence
-    if relative == "rope()":
-        z = (q[:, :4] + 1j * q[:, 4:]) * np.exp(1j * sentence[:, None] * 10_000.0 ** (-np.arange(4) / 4))
-        logits = (z @ z.conj().T).real / 8**0.5
-    else:
-        logits = q @ q.T / 8**0.5 - 96 * 2.0**-8 * np.abs(away)
-    weight = np.where(np.tri(11) > 0, np.exp(logits - logits.max(axis=1, keepdims=True)), 0)
-    np.testing.assert_allclose(out[:, 0], weight / weight.sum(axis=1, keepdims=True) @ q, atol=1e-5)

@@ -30,25 +30,6 @@ def test_what_sizes_count():
     assert keys_seen("sinks(num_sinks=2, window=4)") == (9, 6)
 
 
-def test_dilation():
-    assert list(np.flatnonzero(mask("dilated(size=3, dilation=2)", pj.sites(20))[10])) == [6, 8, 10, 12, 14]
-    np.testing.assert_array_equal(mask("dilated(size=5, dilation=1)", pj.sites(9)), mask("window(size=5)", pj.sites(9)))
-
-
-def test_a_window_on_a_grid_is_a_square():
-    seen = mask("window(size=2)", pj.grid(5, 7))[2 * 7 + 3].reshape(5, 7)
-    expected = np.zeros((5, 7), bool)
-    expected[1:4, 2:5] = True
-    np.testing.assert_array_equal(seen, expected)
-
-
-def test_two_windows_are_a_rectangle():
-    spec = "(axis(index=0) >> window(2)) + (axis(index=1) >> window(3, ahead=0))"
-    seen = mask(spec, pj.parse(spec).place((((), ()), ((), ())), pj.grid(5, 7)))
-    row, column = np.abs(np.arange(5) - 2) < 2, np.isin(np.arange(7), [2, 3, 4])
-    np.testing.assert_array_equal(seen[2 * 7 + 4].reshape(5, 7), row[:, None] & column)
-
-
 @pytest.mark.parametrize("spec", ["window(size=64, ahead=0)", "chunked(size=8, before=1)"])
 def test_no_tile_beyond_the_shorter_side_is_computed(spec):
     """Tiles of 8 queries and 8 keys, one beside the other."""
@@ -94,8 +75,9 @@ def test_bigbird_blocks():
 
 def test_bigbird_draws_do_not_depend_on_length_but_on_the_seed():
     spec = "bigbird(block_size=4, num_random=2, num_global=1, seed={})"
-    np.testing.assert_array_equal(blocks_seen(spec.format(1), 50)[:20, :20], blocks_seen(spec.format(1), 20))
-    assert (blocks_seen(spec.format(1), 50) != blocks_seen(spec.format(2), 50)).any()
+    seen = blocks_seen(spec.format(1), 30)
+    np.testing.assert_array_equal(seen[:20, :20], blocks_seen(spec.format(1), 20))
+    assert (seen != blocks_seen(spec.format(2), 30)).any()
 
 
 def test_bigbird_draws_are_spread():

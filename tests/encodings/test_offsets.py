@@ -51,18 +51,21 @@ def noise(*shape):
     return jnp.asarray(np.random.default_rng(sum(shape)).standard_normal(shape), jnp.float32)
 
 
-def traced(site):
-    return jax.tree.map(jnp.asarray, site)
+def line_and_order(site):
+    return offsets.line_of(site, site), contextual.in_order(site)
+
+
+traced_line_and_order = jax.jit(line_and_order)
 
 
 @pytest.mark.parametrize("name", SITES)
 def test_what_is_a_line_and_in_order(name):
     """Positions as numpy arrays, known at tracing time, and as data."""
     site = SITES[name]
-    for one in (site, traced(site)):
-        line = offsets.line_of(one, one)
+    for known in (line_and_order(site), traced_line_and_order(site)):
+        line, in_order = known
         assert bool(line.holds) == (name in ON_LINE)
-        assert bool(contextual.in_order(one)) == (name in IN_ORDER)
+        assert bool(in_order) == (name in IN_ORDER)
         if name in ON_LINE - {"nothing"}:
             assert line.first == 0
     assert offsets.line_of(rows(site, slice(4, 9)), rows(site, slice(2, 12))).holds or name not in ON_LINE
@@ -78,8 +81,9 @@ def test_where_a_line_begins():
 def test_a_batch_is_a_line_if_all_of_it_is():
     """One `first` for all, without a batch axis: vmap would refuse out_axes of None."""
 
+    one = jax.jit(jax.vmap(jax.vmap(offsets.line_of, out_axes=None), out_axes=None))
+
     def of_batch(q_sites, k_sites):
-        one = jax.vmap(jax.vmap(offsets.line_of, out_axes=None), out_axes=None)
         return one(*(stacked(sites, 2, 2) for sites in (q_sites, k_sites)))
 
     lines = [SITES[name] for name in ("a document", "packed", "nothing", "padded on the left")]
@@ -95,7 +99,7 @@ def stacked(sites, *batch):
     return jax.tree.map(lambda *leaves: np.stack(leaves).reshape(*batch or (len(sites),), *leaves[0].shape), *sites)
 
 
-@pytest.mark.parametrize(("num_q", "num_k"), [(12, 12), (70, 5), (5, 70), (300, 40)])
+@pytest.mark.parametrize(("num_q", "num_k"), [(5, 70), (300, 40)])
 def test_products_are_those_of_each_pair(num_q, num_k):
     """300 queries make blocks of 38; the last is not full."""
     x, table = noise(num_q, 2, 4), noise(num_q + num_k, 2, 4)
@@ -115,7 +119,7 @@ def looked_up_and_summed(left, right):
     return jax.jit(both)
 
 
-@pytest.mark.parametrize(("left", "right"), [(1, 1), (9, 9), (3, 0), (1, 0), (2, 5)])
+@pytest.mark.parametrize(("left", "right"), [(9, 9), (1, 0), (2, 5)])
 @pytest.mark.parametrize("first", [0, -2, 4, 30, -(2**30)])
 def test_rows_are_looked_up_and_summed_on_a_line(first, left, right):
     row = np.int32(np.clip(first + np.arange(8) - np.arange(6)[:, None], -left, right) + left)
@@ -150,20 +154,20 @@ def pair_by_pair(monkeypatch):
 
 @pytest.mark.parametrize("spec", [SPECS[0], *(pytest.param(spec, marks=pytest.mark.slow) for spec in SPECS[1:])])
 def test_a_line_gives_what_pairs_give(spec, monkeypatch):
-    """Values and gradients: known sites, traced ones, and a batch all of whose sequences are lines, or not all."""
-    run, x = probe(spec), tokens(len(SITES))
+    """Values and gradients of a batch all of whose sequences are lines, or not all."""
+    run = probe(spec)
     everything = [site for name, site in SITES.items() if name != "fractions"]  # which a batch of integers cannot hold
     lines = [SITES[name] for name in sorted(ON_LINE & IN_ORDER)]
-    known = jax.jit(lambda x: run(x, lines[0]))(x[0])
-    probed = [jax.jit(jax.vmap(run))(x[: len(sites)], stacked(sites)) for sites in (lines, everything)]
+    lines += lines[: len(everything) - len(lines)]
+    x = tokens(len(everything))
+    one_by_one = jax.jit(jax.vmap(run))
+    probed = [one_by_one(x, stacked(sites)) for sites in (lines, everything)]
     pair_by_pair(monkeypatch)
     pairs = jax.jit(jax.vmap(lambda x, site: run(x, site)))
-    expected = [pairs(x[: len(sites)], stacked(sites)) for sites in (lines, everything)]
-    close(probed, expected)
-    close(known, jax.tree.map(lambda leaf: leaf[0], expected[0]))
+    close(probed, [pairs(x, stacked(sites)) for sites in (lines, everything)])
 
 
-@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("spec", SPECS[1:])
 @pytest.mark.slow
 def test_no_batch_computes_both(spec):
     """A condition with a batch axis becomes a select of both: all of them are one bool, however batches are nested."""
@@ -192,8 +196,7 @@ def test_gradients_of_counts_are_those_of_the_interpolation(npos):
     by_count = jax.random.normal(jax.random.key(0), (2, 3, npos))
     counted = jnp.linspace(0, npos - 1, 2 * 3 * 7).reshape(2, 3, 7) * 0.999
     x = jax.random.normal(jax.random.key(1), counted.shape)
-    ours, theirs = (
-        jax.vjp(f, by_count, counted)[1](x) for f in (contextual.interpolated_codes, contextual.between_codes)
-    )
+    codes = contextual.interpolated_codes, contextual.between_codes
+    ours, theirs = jax.jit(lambda *at: [jax.vjp(f, *at)[1](x) for f in codes])(by_count, counted)
     close(ours, theirs)
     assert np.any(ours[0])

@@ -21,9 +21,10 @@ def turned(difference):
     return np.abs((difference + np.pi) % (2 * np.pi) - np.pi)
 
 
-@pytest.mark.parametrize("base", [10, 100, 10_000, 500_000, 1e7])
-@pytest.mark.parametrize("dtype", [np.int32, np.float32])
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("base", "dtype", "compiled"),
+    [(10, np.int32, True), (10_000, np.float32, True), (1e7, np.int32, True), (10_000, np.int32, False)],
+)
 def test_angles_are_exact(base, dtype, compiled):
     assert not jax.config.jax_enable_x64
     wave = axial(base, 1, 64, "a test")
@@ -52,15 +53,17 @@ def test_angles_of_whole_positions_are_exact_up_to_2_to_31(learned):
 
 def test_distances_that_int32_does_not_hold_are_refused_where_they_are_known():
     q, site = jnp.ones((2, 1, 4)), pj.Site(np.int32([-(2**30), 2**30]), np.int32([1, 1]), np.int32([0, 0]))
+    attend = lambda site: jax.eval_shape(lambda q: pj.attend(pj.parse("alibi"), (), q, q, q, site, site), q)  # noqa: E731
     with pytest.raises(ValueError, match=r"positions from -1073741824 to 1073741824 are 2\^31 and more apart"):
-        pj.attend(pj.parse("alibi"), (), q, q, q, site, site)
-    pj.attend(pj.parse("alibi"), (), q, q, q, *[site._replace(segment=np.int32([0, 1]))] * 2)
+        attend(site)
+    attend(site._replace(segment=np.int32([0, 1])))
 
 
 def test_angles_between_tokens_and_on_several_axes():
     position = np.random.default_rng(0).uniform(-(2**20), 2**20, (200, 2)).astype(np.float32)
     wave = np.random.default_rng(1).normal(size=(2, 16))  # dense: every channel reads both axes
-    error = turned(np.asarray(angles(position, wave), np.float64) - position.astype(np.float64) @ wave)
+    ours = jax.jit(lambda position: angles(position, wave))(position)
+    error = turned(np.asarray(ours, np.float64) - position.astype(np.float64) @ wave)
     assert error.max() < 2e-6  # 1e-6 for each axis
 
 
@@ -73,7 +76,8 @@ def test_angles_with_known_and_unknown_positions_agree():
 
 def test_angles_differentiate_to_the_frequency():
     wave = geometric(10_000, 8)[None]
-    _, slope = jax.jvp(lambda p: angles(p, wave), (jnp.full((1, 1), 1234.5),), (jnp.ones((1, 1)),))
+    position = np.full((1, 1), 1234.5, np.float32)
+    _, slope = jax.jit(lambda p: jax.jvp(lambda p: angles(p, wave), (p,), (p / 1234.5,)))(position)
     np.testing.assert_allclose(slope, wave, rtol=1e-5)
 
 
@@ -83,51 +87,19 @@ def test_half_precision_positions_are_refused(dtype):
         angles(jnp.zeros((3, 1), dtype), geometric(100, 4)[None])
 
 
-@pytest.mark.parametrize("spec", ["rope()", "rope(base=500000)", "rope(layout='interleaved')"])
-def test_bfloat16_logits_far_out(spec):
-    """Within 1 % of what float64 makes of the same bfloat16 queries and keys; bfloat16 positions would make noise."""
-    encoding, site = pj.parse(spec), pj.sites(64, start=2**17)
-    q, k = jax.random.normal(jax.random.key(0), (2, 64, 1, 64), jnp.bfloat16)
-    rotated = encoding.rotate((), q, site, k, site)
-    assert all(x.dtype == jnp.bfloat16 for x in rotated)
-    ours = np.einsum("thd,shd->ts", *(np.asarray(x, np.float64) for x in rotated))
-    theirs = np.einsum("td,sd->ts", *(_rotated_float64(x, site.position, encoding) for x in (q, k)))
-    assert np.abs(ours - theirs).max() < 0.01 * np.abs(theirs).max()
-
-
-def _rotated_float64(x, position, encoding):
-    x = np.asarray(x, np.float64)[:, 0]
-    turn = np.exp(1j * position[:, None] * encoding.base ** (-np.arange(32) / 32))
-    if encoding.layout == "half":
-        z = (x[:, :32] + 1j * x[:, 32:]) * turn
-        return np.concatenate([z.real, z.imag], axis=1)
-    z = (x[:, 0::2] + 1j * x[:, 1::2]) * turn
-    return np.stack([z.real, z.imag], axis=-1).reshape(x.shape)
-
-
-@pytest.mark.parametrize("spec", ["rope()", "rope(base=100, layout='interleaved')"])
-@pytest.mark.parametrize("site", [pj.sites(9, start=2**20), pj.grid(2, 3, prefix=3)], ids=["line", "grid"])
+@pytest.mark.parametrize(
+    ("spec", "site"),
+    [("rope()", pj.sites(9, start=2**20)), ("rope(base=100, layout='interleaved')", pj.grid(2, 3, prefix=3))],
+    ids=["line", "grid"],
+)
 def test_rotation_keeps_the_norm(spec, site):
-    q, k = jax.random.normal(jax.random.key(0), (2, 9, 2, 16))
-    for before, after in zip((q, k), pj.parse(spec).rotate((), q, site, k, site), strict=True):
-        np.testing.assert_allclose(jnp.linalg.norm(after, axis=-1), jnp.linalg.norm(before, axis=-1), rtol=1e-6)
+    q, k = np.random.default_rng(0).normal(size=(2, 9, 2, 16)).astype(np.float32)
+    rotated = jax.jit(lambda q, k: pj.parse(spec).rotate((), q, site, k, site))(q, k)
+    for before, after in zip((q, k), map(np.asarray, rotated), strict=True):
+        np.testing.assert_allclose(np.linalg.norm(after, axis=-1), np.linalg.norm(before, axis=-1), rtol=1e-6)
         assert np.abs(after - before)[4:].max() > 0.1
         standing = site.prefix == 0
         np.testing.assert_array_equal(after[~standing], before[~standing])
-
-
-def test_rotary_layouts_differ_by_a_permutation_of_channels():
-    site, x = pj.sites(5), jax.random.normal(jax.random.key(0), (5, 2, 8))
-    to_half = np.array([0, 2, 4, 6, 1, 3, 5, 7])
-    interleaved, _ = pj.encodings.rope(layout="interleaved").rotate((), x, site, x, site)
-    half, _ = pj.encodings.rope().rotate((), x[..., to_half], site, x, site)
-    np.testing.assert_allclose(interleaved[..., to_half], half, atol=1e-6)
-
-
-def test_interpolation_is_division():
-    placed = pj.parse("interpolate(factor=4) >> rope()").place(((), ()), pj.sites(9))
-    np.testing.assert_array_equal(placed.position, np.arange(9) / 4)
-    assert placed.position.dtype == jnp.float32
 
 
 def test_interpolated_positions_are_exact_quotients():

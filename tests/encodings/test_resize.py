@@ -89,15 +89,14 @@ def test_timm_relative_bias():
 
 @every_method
 def test_rows_are_those_of_the_matrix(method):
-    """Positions and sizes are NumPy's, traced, and different for every token."""
+    """Sizes are NumPy's, traced, and different for every token."""
     traced = jax.jit(lambda position, new: resize_rows(position, old, new, method))
-    old = (6, 7)
+    old, grid = (6, 7), np.int32([12, 12])
     for new in [(9, 3), (1, 7), (5, 12)]:
-        position = np.stack(np.mgrid[: new[0], : new[1]], axis=-1).reshape(-1, 2).astype(np.int32)
+        position = np.stack(np.mgrid[: grid[0], : grid[1]], axis=-1).reshape(-1, 2).astype(np.int32) % np.int32(new)
         size = np.int32(new)
         expected = [resize_matrix(o, n, method)[p] for o, n, p in zip(old, new, position.T, strict=True)]
-        per_token = np.broadcast_to(size, position.shape)
-        for rows in (resize_rows(position, old, size, method), traced(position, size), traced(position, per_token)):
+        for rows in (resize_rows(position, old, size, method), traced(position, np.broadcast_to(size, position.shape))):
             for a, b in zip(rows, expected, strict=True):
                 assert a.dtype == np.float32
                 close(a, b, atol=1.5e-6 if method == "dinov2" else 4e-7)  # its offset is not exact in float32
@@ -172,11 +171,8 @@ def test_a_resampling_of_ones_own():
     [
         (lambda: resize(noise(2, 2, 1), (3, 3), method="torch_cubic"), "'torch_cubic'; did you mean 'torch_bicubic'"),
         (lambda: resize(noise(4, 1), (2, 2)), r"shape \(4, 1\) is no grid of 2 axes"),
-        (lambda: resize(noise(2, 2, 1), (3, 0)), "2 entries cannot be resized to 0"),
         (lambda: pj.parse("learned(resize='bicubic')"), "no resize is named 'bicubic'; did you mean 'torch_bicubic'"),
-        (lambda: pj.parse("learned_factorized(resize='')"), "no resize is named ''"),
         (lambda: Resampling("cubic", edge="clamp"), "no edge of a resize is named 'clamp'"),
-        (lambda: Resampling(alignment="corner"), "did you mean 'corners'"),
         (lambda: Resampling(antialias=True, edge="repeat"), "needs alignment='half_pixel' and edge='renormalise'"),
         (lambda: Resampling(alignment="corners", offset=0.1), "0 where corners are aligned; got 0.1"),
     ],

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CASES, FIRST, forward, world
+from cases import CASES, forward, world
 from members import LINE, MEMBERS
 
 import posjax as pj
@@ -14,7 +14,14 @@ from posjax.encoding import Needs
 from posjax.mask import offset
 
 FACTOR = 7
-FAST = [MEMBERS[name].variants[0] for name in ("t5", "dilated", "shaw", "rerope", "chunked")]
+FAST = [MEMBERS[name].variants[0] for name in ("t5", "dilated", "rerope")]
+# Others that count in steps: buckets, rows of a table, blocks and windows.
+SLOW = [
+    MEMBERS[name].variants[0] for name in ("shaw", "deberta", "inkling", "window", "chunked", "sinks", "longformer")
+]
+SLOW += [
+    MEMBERS[name].variants[0] for name in ("self_extend", "shifted", "dual_chunk", "streaming", "llama4_temperature")
+]
 
 
 def divided():
@@ -22,7 +29,7 @@ def divided():
     for case in CASES:
         encoding = pj.parse(case.spec)
         if case.kind == LINE and not encoding.needs & (Needs.WHOLE_POSITIONS | Needs.RELATION):
-            level = [] if case in FAST else pytest.mark.slow if case in FIRST else pytest.mark.thorough
+            level = [] if case in FAST else pytest.mark.slow if case in SLOW else pytest.mark.thorough
             yield pytest.param(case, marks=level, id=str(case))
 
 

@@ -48,15 +48,6 @@ def test_frequencies_by_the_papers(value):
         np.testing.assert_allclose(value.attention(np.full((1, 1), 1000), length), m, rtol=2e-6)
 
 
-def test_yarn_as_transformers_prints_it():
-    expected = [1, 0.31622776, 0.08125, 0.01976424, 0.004375, 0.00079057, 0.00025, 7.906e-05]
-    np.testing.assert_allclose(frequencies("yarn(factor=4, original_length=1024)", 16), expected, rtol=1e-4)
-    expected = [1, 0.31622776, 0.08539864, 0.01912678, 0.00355697]
-    exact = frequencies("yarn(factor=4, original_length=1024, truncate=False)", 16)
-    np.testing.assert_allclose(exact[:5], expected, rtol=1e-6)
-    assert attention("yarn(factor=4, original_length=1024)") == pytest.approx(1.138629436)
-
-
 def test_yarn_ramp_is_the_codes():
     """The paper's ramp is linear in turns, and here named ntk_by_parts; the published code's is linear in the channel."""
     yarn = frequencies("yarn(factor=4, original_length=1024)", 16)
@@ -83,15 +74,6 @@ def test_every_channel_is_kept_where_all_turn_often_and_divided_where_none_does(
         np.testing.assert_allclose(scaled, np.array([1, 5**-0.5]) / factor, rtol=1e-6)
 
 
-def test_yarn_attention_factor_squares_in_the_logits():
-    q = jax.random.normal(jax.random.key(0), (4, 1, 8))
-    site = pj.sites(4)
-    spec = "rope(scaling=yarn(factor=4, original_length=1024, attention_factor={}))"
-    plain, doubled = (pj.parse(spec.format(m)).rotate((), q, site, q, site) for m in (1, 2))
-    np.testing.assert_allclose(doubled[0], 2 * plain[0], rtol=1e-6)
-    np.testing.assert_allclose(doubled[1], 2 * plain[1], rtol=1e-6)
-
-
 def test_yarn_mscale_is_deepseeks():
     """One mscale alone counts, as in DeepSeek's code; transformers would not heed it."""
     spec = "yarn(factor=40, original_length=4096, mscale={}, mscale_all_dim={})"
@@ -106,17 +88,9 @@ def test_attention_factor_reaches_every_token():
     site = pj.grid(2, 2, prefix=1)
     x = jnp.ones((5, 1, 8))
     encoding = pj.parse("rope(fraction=0.5, scaling=yarn(factor=4, original_length=8, attention_factor=3))")
-    turned, _ = encoding.rotate((), x, site, x, site)
+    turned, _ = jax.jit(lambda x: encoding.rotate((), x, site, x, site))(x)
     np.testing.assert_array_equal(turned[0, 0], [3] * 4 + [1] * 4)
     np.testing.assert_array_equal(turned[1, 0], [3] * 4 + [1] * 4)  # position (0, 0)
-
-
-def test_llama3_as_transformers_prints_it():
-    expected = [1, 0.19392276, 0.02734413, 0.00091158, 0.00017678, 3.428e-05, 6.65e-06, 1.29e-06]
-    ours = frequencies("llama3(factor=8, original_length=512)", 16, base=5e5)
-    np.testing.assert_allclose(ours, expected, rtol=3e-3)
-    parts = frequencies("ntk_by_parts(factor=8, original_length=512, beta_fast=4)", 16, base=5e5)
-    np.testing.assert_array_equal(ours, parts)
 
 
 def test_ntk_keeps_the_highest_and_interpolates_the_lowest():
@@ -148,30 +122,28 @@ def test_longrope_switches_by_document():
 def test_longrope_start_tokens_are_as_they_were():
     """Neither scaled nor, as in the authors' code, multiplied by the attention factor."""
     site, x = pj.sites(2000), jnp.ones((2000, 1, 4))
-    plain, _ = pj.parse("rope()").rotate((), x, site, x, site)
-    ours, _ = pj.parse(f"rope(scaling={LONGROPE.format(', start_tokens=4')})").rotate((), x, site, x, site)
+    specs = "rope()", f"rope(scaling={LONGROPE.format(', start_tokens=4')})"
+    plain, ours = map(np.asarray, jax.jit(lambda x: [pj.parse(s).rotate((), x, site, x, site)[0] for s in specs])(x))
     np.testing.assert_allclose(ours[:4], plain[:4], atol=1e-6)
     assert np.abs(ours[4:8] - plain[4:8]).max() > 0.1
-    np.testing.assert_allclose(jnp.linalg.norm(ours[4:], axis=-1), 2 * 1.095445115, rtol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(ours[4:], axis=-1), 2 * 1.095445115, rtol=1e-5)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_document_lengths(compiled):
+def test_document_lengths():
     """Takes any ids in any order, with holes and strangers; padding and tokens that stand nowhere do not count."""
     segment = np.array([7, -3, 7, 2**30, 0, -3, 7, 2**30, 5], np.int32)
     position = np.array([4, 90, 9, 0, 1000, 17, 2, 3, 50], np.int32)
     prefix = np.array([0, 1, 0, 0, 0, 0, 0, 0, 1], np.int32)
     keys = pj.Site(position, segment, prefix)
     queries = pj.Site(np.zeros(5, np.int32), np.array([2**30, 7, 6, 0, 5], np.int32), np.zeros(5, np.int32))
-    lengths = jax.jit(document_lengths) if compiled else document_lengths
-    of_queries, of_keys = lengths(queries, keys)
+    of_queries, of_keys = jax.jit(document_lengths)(queries, keys)
     np.testing.assert_array_equal(of_queries, [4, 10, 0, 0, 0])
     np.testing.assert_array_equal(np.asarray(of_keys)[[0, 2, 6, 3, 7, 8]], [10, 10, 10, 4, 4, 0])
 
 
 def test_document_lengths_of_a_grid_are_of_its_longest_axis():
     site = pj.grid(3, 5, prefix=1)
-    np.testing.assert_array_equal(document_lengths(site, site)[0], np.full(16, 5))
+    np.testing.assert_array_equal(jax.jit(document_lengths)(site, site)[0], np.full(16, 5))
 
 
 def test_lengths_take_linear_memory():
@@ -233,25 +205,13 @@ def test_dype_of_a_traced_time_is_that_of_a_number():
 
 
 WRONG = {
-    "clipped(count=-1)": "must not be negative, got -1",
     "clipped(scaling=dynamic_yarn(original_length=8))": "takes a scaling with fixed frequencies, as linear",
     "resonance(scaling=riflex(length=2, repetition=3))": "resonance.*takes a scaling with fixed frequencies",
-    "riflex(length=0, repetition=3)": "length=.*at least 1, got 0",
-    "riflex(length=3, repetition=3, margin=2)": "margin=.*at most 1, got 2",
-    "riflex(length=3, repetition=3, axis=-1)": "axis=.*not be negative, got -1",
     "dype(factor=2, original_length=64, time=2)": "time=.*within 0 and 1, got 2",
-    "dype(factor=2, original_length=64, exponent=0)": "exponent=.*positive, got 0",
-    "linear(factor=0)": "positive factor, got 0",
     "ntk(factor=0.5)": "ntk needs a factor of at least 1, got 0.5",
-    "dynamic_ntk(factor=2, original_length=0)": "at least 1, got 0",
     "yarn(factor=2, original_length=8, beta_fast=1)": "beta_fast > beta_slow > 0, got 1.0 and 1.0",
-    "yarn(factor=2, original_length=8, attention_factor=0)": "attention_factor=.*positive, got 0",
-    "yarn(factor=2, original_length=8, mscale=-1)": "mscale=.*negative, got -1",
     "llama3(low_freq_factor=4)": "high_freq_factor > low_freq_factor > 0, got 4",
-    "longrope(short_factor=2, long_factor=(1,), factor=2, original_length=8)": "short_factor.*tuple of .*got 2",
     "longrope(short_factor=(1,), long_factor=(0,), factor=2, original_length=8)": r"long_factor.*got \(0.0,\)",
-    "longrope(short_factor=(1,), long_factor=(1,), factor=2, original_length=8, start_tokens=-1)": "negative, got -1",
-    "yarn(fctor=2)": "yarn has no argument 'fctor'; did you mean 'factor'",
     "yran(factor=2)": "did you mean 'yarn'",
 }
 
@@ -274,12 +234,6 @@ def test_refusals(spec, message):
     ],
 )
 def test_rotaries_that_a_scaling_cannot_scale(spec, base, message):
-    site, x = pj.sites(3), jnp.zeros((3, 1, 2))
+    site, encoding = pj.sites(3), pj.encodings.rope(base=base, scaling=scaling(spec))
     with pytest.raises(ValueError, match=message):
-        pj.encodings.rope(base=base, scaling=scaling(spec)).rotate((), x, site, x, site)
-
-
-def test_scalings_are_values():
-    value = registered("yarn")(factor=4, original_length=1024)
-    assert pj.encodings.yarn is type(value)
-    assert hash(pj.encodings.rope(scaling=value)) == hash(pj.parse(str(pj.encodings.rope(scaling=value))))
+        jax.eval_shape(lambda x: encoding.rotate((), x, site, x, site), np.zeros((3, 1, 2), np.float32))

@@ -24,24 +24,6 @@ def close(a, b, atol=1e-6):
     np.testing.assert_allclose(a, b, rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_shares_of_one_half_halve_from_key_to_key(causal):
-    """Logits of 0; without causality too nothing after the query counts."""
-    distance = np.arange(6)[:, None] - np.arange(6)
-    _, weights = attended("stick_breaking()", 0 * Q, causal=causal)
-    close(weights, np.broadcast_to(np.where(distance > 0, 0.5 ** np.maximum(distance, 0), 0), weights.shape))
-    _, weights = attended("stick_breaking(attend_current=True)", 0 * Q, causal=causal)
-    close(weights, np.broadcast_to(np.where(distance >= 0, 0.5 ** (1.0 + np.maximum(distance, 0)), 0), weights.shape))
-
-
-def test_hidden_keys_break_nothing_off():
-    """A window, and a logit that hides a key from its head: the rest is as if they were not there."""
-    _, weights = attended("stick_breaking() + window(3)", 0 * Q)
-    close(weights[0, 5], [0, 0, 0, 0.25, 0.5, 0])
-    q, k = jnp.zeros_like(Q).at[..., 0].set(1.0), jnp.zeros_like(K).at[4, :, 0].set(-1e9)
-    close(attended("stick_breaking()", q, k)[1][0, 5], [1 / 16, 1 / 8, 1 / 4, 1 / 2, 0, 0])
-
-
 def test_a_sure_key_takes_all_that_is_left():
     """Logits of +-1e4: no product of shares is lost, nothing is NaN, and neither are gradients."""
     q, k = jnp.full_like(Q, 0).at[..., 0].set(2.0), jnp.full_like(K, 0).at[:, :, 0].set(-1e4).at[2, :, 0].set(1e4)
@@ -57,11 +39,6 @@ def test_a_long_walk_keeps_what_is_left():
     k, last = np.ones((2000, 1, 1), np.float32), pj.sites(1, start=2000)
     _, weights = attended("stick_breaking()", q, k, k, pj.sites(2000), q_site=last, causal=False, scale=1.0)
     np.testing.assert_allclose(weights[0, 0, [0, -1]], [beta * (1 - beta) ** 1999, beta], rtol=2e-5)
-
-
-def test_only_the_order_of_positions_counts():
-    apart = SITE._replace(position=np.array([0.5, 7, 7.25, 8, 100, 2**20], np.float32))
-    close(attended("stick_breaking()", site=apart)[1], attended("stick_breaking()")[1])
 
 
 def test_tokens_at_one_position_do_not_weigh_each_other():
@@ -80,15 +57,6 @@ def test_a_class_token_gets_what_is_left_and_asks_last():
     _, weights = attended("stick_breaking()", 0 * Q, site=site, causal=False)
     close(weights[0, 4], [1 / 4, 1 / 8, 1 / 2, 1 / 16, 0, 0])
     close(weights[0, 3], [1 / 16, 1 / 32, 1 / 8, 0, 1 / 4, 1 / 2])
-
-
-def test_others_in_a_sum_act_on_logits():
-    """A slope between the products and the shares; a rotation is in the products."""
-    _, weights = attended("alibi() + stick_breaking()", 0 * Q)
-    slopes = 2.0 ** -np.array([4, 8])  # of two heads
-    one, two = (1 / (1 + np.exp(slopes * away)) for away in (1, 2))
-    close(weights[:, 5, 3:5].T, [two * (1 - one), one])
-    assert np.abs(attended("rope() + stick_breaking()")[1] - attended("stick_breaking()")[1]).max() > 1e-2
 
 
 class Gated(pj.Encoding):

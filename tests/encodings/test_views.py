@@ -49,54 +49,17 @@ def test_self_extend_floors_its_shift():
     np.testing.assert_array_equal(last, [7, 7, 6, 6, 5, 4, 3, 2, 1, 0])
 
 
-def test_self_extend_stays_within_the_trained_context():
-    group, window, length = 4, 6, 50
-    reached = np.tril(distances(f"self_extend(group={group}, window={window})", length)).max()
-    assert reached == (length - 1) // group + window - window // group
-
-
 def test_rerope():
     last = distances("rerope(window=3)", 8)[7]
     np.testing.assert_array_equal(last, [3, 3, 3, 3, 3, 2, 1, 0])
     leaky = distances("rerope(window=3, step=0.25)", 8)[7]
     np.testing.assert_allclose(leaky, [4, 3.75, 3.5, 3.25, 3, 2, 1, 0])
-    np.testing.assert_allclose(distances("rerope(window=3, step=1)", 8), distances("rerope(window=99)", 8))
-
-
-def test_rerope_does_not_scale_queries():
-    """The log-n factor of bojone/rerope is left to a temperature: within the window ReRoPE is RoPE."""
-    site = pj.sites(6, start=5000)
-    q, k = jax.random.normal(jax.random.key(0), (2, 6, 2, 8))
-    for spec in ("rerope(window=10) >> rope()", "rope()"):
-        encoding = pj.parse(spec)
-        params = encoding.init(jax.random.key(0), pj.Dims(16, 2, 8))
-        placed = encoding.place(params, site)
-        told = dict(q_site=placed, k_site=placed, return_weights=True, consumed=BEFORE_ATTENTION)
-        attend = functools.partial(pj.attend, encoding, **told)
-        _, weights = jax.jit(lambda *args, attend=attend: attend(*args))(params, q, k, k)
-        if ">>" in spec:
-            viewed = weights
-    np.testing.assert_allclose(viewed, weights, atol=2e-6)
 
 
 def test_shifted():
     """S = 5 and W = 2: the key 5 back is seen 2 back, once; from there distances count on."""
     last = distances("shifted(offset=5, local=2)", 10)[9]
     np.testing.assert_array_equal(last, [6, 5, 4, 3, 2, 4, 3, 2, 1, 0])
-    first = distances("shifted(offset=5, local=2)", 10)[0]
-    np.testing.assert_array_equal(first, -np.arange(10))
-
-
-def test_shifted_never_meets_the_largest_distances():
-    """The offset is how many distances are dropped, less those that `local` gives back."""
-    seen = distances("shifted(offset=20, local=4)", 60)
-    assert np.tril(seen).max() == 59 - 20 + 4
-    np.testing.assert_array_equal(seen[30:50, 0:20], distances("shifted(offset=20, local=4)", 60, start=7)[30:50, 0:20])
-
-
-def test_shifted_does_not_go_beyond_its_offset():
-    with pytest.raises(ValueError, match="at most offset=5, got 6"):
-        pj.parse("shifted(offset=5, local=6)")
 
 
 def test_dual_chunk():
@@ -107,51 +70,34 @@ def test_dual_chunk():
     np.testing.assert_array_equal(seen[12, :], [9, 8, 7, 6, 5, 4, 6, 5, 4, 3, 2, 1, 0, -1, -2, -3, -4, -5])
 
 
-def test_dual_chunk_is_exact_near_and_never_out_of_the_trained_context():
-    """Distances of at most s + w - 1, as in the paper; ChunkLlama's code lets s + w through."""
-    seen, true = distances("dual_chunk(chunk=6, local=4)", 40), np.arange(40)[:, None] - np.arange(40)
-    near = (true >= 0) & (true < 4)
-    np.testing.assert_array_equal(seen[near], true[near])
-    assert seen[true >= 0].max() == 9
-    assert seen[true >= 0].min() == 0
-
-
 def test_streaming_counts_within_the_cache():
     """The cache of query 9 holds 0, 1, 7, 8 and 9, so that the sinks are 4 and 3 away."""
-    last = distances("streaming(num_sinks=2, window=3)", 10)[9]
-    np.testing.assert_array_equal(last, [4, 3, *[np.nan] * 5, 2, 1, 0])
-    early = distances("streaming(num_sinks=2, window=3)", 10)[3, :4]
-    np.testing.assert_array_equal(early, [3, 2, 1, 0])
-
-
-def test_streaming_sees_what_sinks_shows():
-    site = pj.sites(12)
-    seen = ~np.isnan(distances("streaming(num_sinks=3, window=2)", 12))
-    np.testing.assert_array_equal(seen, shown(pj.parse("sinks(num_sinks=3, window=2)"), site, site))
+    seen = distances("streaming(num_sinks=2, window=3)", 10)
+    np.testing.assert_array_equal(seen[9], [4, 3, *[np.nan] * 5, 2, 1, 0])
+    np.testing.assert_array_equal(seen[3, :4], [3, 2, 1, 0])
 
 
 def test_floors_are_exact_far_out():
     """Positions up to 2^24 as floats, which a quotient in float32 would round up to the next group."""
     position = np.float32(2**24 - 1 - np.arange(50))
-    for group in (3, 7, 8, 11, 100):
+    for group in (3, 8, 100):
         (_, _), (_, key) = pj.encodings.self_extend(group=group).views(jnp.asarray(position))
         np.testing.assert_array_equal(key, position.astype(np.int64) // group)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_read_beside_the_values_is_of_each_view(compiled):
+def test_a_read_beside_the_values_is_of_each_view():
     encoding = pj.parse("self_extend(group=2, window=3)") >> Distance()
     assert "read" in encoding.hooks
     params, site = ((), ()), pj.sites(9)
     site = encoding.place(params, site)
     q = jnp.zeros((9, 1, 4))
 
-    def read(implementation):
+    @functools.partial(jax.jit, static_argnums=0)
+    def run(implementation):
         options = dict(causal=True, implementation=implementation)
         return pj.attend(encoding, params, q, q, jnp.zeros((9, 1, 1)), site, site, consumed=BEFORE_ATTENTION, **options)
 
-    run = jax.jit(read, static_argnums=0) if compiled else read
     seen = distances("self_extend(group=2, window=3)", 9)
     weights = np.exp(seen) * np.tril(np.ones((9, 9)))
     expected = (weights * seen).sum(1) / weights.sum(1)
@@ -164,8 +110,6 @@ def test_a_read_beside_the_values_is_of_each_view(compiled):
     [
         "self_extend() >> rope()",
         "raster(width=3) >> self_extend(group=2) >> (rope() + alibi())",
-        "rerope(window=8) >> interpolate(factor=2) >> rope()",
-        "self_extend() >> rerope(window=8) >> rope()",
         "(streaming() >> rope()) + fox()",
     ],
 )
@@ -180,31 +124,6 @@ def test_views_within_views():
     """The outer views' positions are what the inner ones see."""
     seen = distances("self_extend(group=2, window=4) >> rerope(window=5)", 10)[9]
     np.testing.assert_array_equal(seen, [5, 5, 5, 5, 4, 4, 3, 2, 1, 0])
-
-
-@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
-def test_views_of_parts_that_bias_only_widen_nothing(implementation):
-    """Queries and keys stay the model's own; each part sees the site of its own view."""
-    views, q = pj.parse("self_extend(group=2, window=3)"), jax.random.normal(jax.random.key(0), (9, 2, 4))
-    encoding, params = views >> (pj.parse("interpolate(factor=2) >> alibi") + Distance()), ((), (((), ()), ()))
-    assert Needs.HEAD_DIM not in encoding.needs
-    site = encoding.place(params, pj.sites(9))
-    told = dict(consumed=BEFORE_ATTENTION, implementation=implementation)
-    out = pj.attend(encoding, params, q, q, jnp.zeros((9, 2, 1)), site, site, causal=True, **told)
-    seen = distances("self_extend(group=2, window=3)", 9)
-    slopes = np.array([1 / 16, 1 / 256])[:, None, None]
-    logits = np.einsum("thd,shd->hts", q, q) / 2 - slopes * np.abs(seen) / 2 + seen
-    weights = np.exp(logits) * np.tril(np.ones((9, 9)))
-    np.testing.assert_allclose(out[..., 0].T, (weights * seen).sum(-1) / weights.sum(-1), rtol=1e-4)
-
-
-def test_codes_are_added_as_without_views():
-    x, site = jnp.ones((5, 8)), pj.sites(5)
-    viewed = pj.parse("dual_chunk(chunk=2, local=1) >> sinusoidal()")
-    params = viewed.init(jax.random.key(0), pj.Dims(8, 2, 4))
-    np.testing.assert_array_equal(
-        viewed.embed(params, x, viewed.place(params, site)), pj.parse("sinusoidal()").embed((), x, site)
-    )
 
 
 def test_the_softmax_of_a_view_reads_no_states():

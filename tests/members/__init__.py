@@ -45,4 +45,5 @@ __all__ = [
     "grids",
     "lines",
     "one_of_each",
+    "way",
 ]
