@@ -64,7 +64,7 @@ def load(
         raise ValueError(f"there is no config.json beside {weights.path}, which describes its tensors")
     family = find_family(weights.config)
     try:
-        model = family.made(weights.config, weights.shapes, ignore)
+        model = family.made(weights.config, ignore)
     except ValueError as error:
         where = weights.path if weights.path.suffix == SUFFIX else weights.path.parent / "config.json"
         raise ValueError(f"{where}: {error}") from None

@@ -1,6 +1,6 @@
 """The parts that tables of many families share: names of activations, keys of sizes, entries of a layer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from posjax.pretrained.entries import Entry
@@ -17,10 +17,12 @@ GATED = {
     **{"gelu": "geglu_exact"},
 }
 ALL = ("query", "key", "value", "out")
+ROTARY_KEYS = frozenset({"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"})
+WINDOW_KEYS = frozenset({"layer_types", "sliding_window"})
 
 
-def bias_switch(*projections: str) -> tuple[Any, Any]:
-    """Returns `read` and `write` of a switch that gives these attention projections a bias."""
+def bias_switch(*projections: str) -> Callable[[Any], Any]:
+    """Returns the `Key.read` of a switch that gives these attention projections a bias."""
     return named({False: (), True: tuple(sorted(projections)), None: ()})
 
 
@@ -32,7 +34,7 @@ LLAMA_KEYS = {
     "num_attention_heads": Key("num_heads"),
     "num_key_value_heads": Key("num_kv_heads", None),
     "intermediate_size": Key("mlp_dim"),
-    "hidden_act": Key("mlp", "silu", *named(GATED)),
+    "hidden_act": Key("mlp", "silu", named(GATED)),
     "rms_norm_eps": Key("norm_epsilon", 1e-6),
     "max_position_embeddings": Key("length", None),
     "tie_word_embeddings": Key("tied_embedding", False),
