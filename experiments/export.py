@@ -47,7 +47,9 @@ def _export(args: argparse.Namespace) -> None:
         )
         return
     if not isinstance(run.model, Decoder):
-        raise ValueError(f"{args.checkpoint} holds a {type(run.model).__name__}: a Llama or a GPT-2 is written as a folder")
+        raise ValueError(
+            f"{args.checkpoint} holds a {type(run.model).__name__}: a Llama or a GPT-2 is written as a folder"
+        )
     config = {"max_position_embeddings": run.config.data.length}
     pretrained.save(out, run.model, run.of(index), config=config)
     tokenizer = run.task.tokenizer

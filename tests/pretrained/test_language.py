@@ -24,7 +24,7 @@ from posjax.training.initial import Start
 
 BOUND = 1e-4  # of the largest logit
 FAST = ["gemma2", "gptj", "llama", "llama4 normed"]  # those that most of the parts are in
-FAMILIES = {case.split()[0]: case for case in reversed(CASES)}.values()  # one setting of each; the others are thorough
+FAMILIES = {*{case.split()[0]: case for case in reversed(CASES)}.values(), "falcon alibi"}  # the others are thorough
 WRITTEN = [case for case in CASES if CASES[case]["config"]["model_type"] in ("llama", "gpt2")]
 
 
