@@ -10,21 +10,14 @@ from posjax.hf import from_hf
 from posjax.models.encoder import Encoder
 from posjax.pretrained.entries import Entry, heads, layered, norm, torch_linear
 from posjax.pretrained.language.family import Config, Family, Key, layers_of, named
-from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, GATED, bias_switch, embedding, projections
+from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, GATED, SIZES, bias_switch, embedding, projections
 
 _POST = dict(placement="post", embedding_norm=True, embedding_scale=1.0, first_norm=True, tied_embedding=True)
 _DROPOUTS = frozenset({"attention_probs_dropout_prob", "hidden_dropout_prob", "gradient_checkpointing"})
 _POOLERS = frozenset(
     f"pooler_{name}" for name in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")
 )
-_SIZES = {
-    "vocab_size": Key("vocab_size"),
-    "hidden_size": Key("width"),
-    "num_hidden_layers": Key("depth"),
-    "num_attention_heads": Key("num_heads"),
-    "intermediate_size": Key("mlp_dim"),
-    "max_position_embeddings": Key("length"),
-}
+_SIZES = SIZES | {"intermediate_size": Key("mlp_dim"), "max_position_embeddings": Key("length")}
 _PLAIN = {"tie_word_embeddings": (True,), "is_decoder": (False,), "position_embedding_type": ("absolute", None)}
 
 

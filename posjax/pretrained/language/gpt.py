@@ -11,6 +11,7 @@ from posjax.pretrained.language.parts import (
     ALL,
     BLOCK,
     ROTARY_KEYS,
+    SIZES,
     bias_switch,
     embedding,
     head,
@@ -143,10 +144,7 @@ def _entries_of_neox(model: Decoder) -> list[Entry]:
 _GPT_NEOX = Family(
     "gpt_neox",
     keys={
-        "vocab_size": Key("vocab_size"),
-        "hidden_size": Key("width"),
-        "num_hidden_layers": Key("depth"),
-        "num_attention_heads": Key("num_heads"),
+        **SIZES,
         "intermediate_size": Key("mlp_dim"),
         "hidden_act": Key("mlp", "gelu", named(ACTIVATIONS)),
         "layer_norm_eps": Key("norm_epsilon", 1e-5),
@@ -301,10 +299,7 @@ def _falcon(config: Config) -> dict[str, Any]:
 _FALCON = Family(
     "falcon",
     keys={
-        "vocab_size": Key("vocab_size"),
-        "hidden_size": Key("width"),
-        "num_hidden_layers": Key("depth"),
-        "num_attention_heads": Key("num_heads"),
+        **SIZES,
         "ffn_hidden_size": Key("mlp_dim", None),
         "activation": Key("mlp", "gelu", named(ACTIVATIONS)),
         "max_position_embeddings": Key("length", None),
@@ -344,10 +339,7 @@ def _entries_of_phi(model: Decoder) -> list[Entry]:
 _PHI = Family(
     "phi",
     keys={
-        "vocab_size": Key("vocab_size"),
-        "hidden_size": Key("width"),
-        "num_hidden_layers": Key("depth"),
-        "num_attention_heads": Key("num_heads"),
+        **SIZES,
         "num_key_value_heads": Key("num_kv_heads", None),
         "head_dim": Key("head_dim", None),
         "intermediate_size": Key("mlp_dim"),

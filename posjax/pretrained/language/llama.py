@@ -89,15 +89,6 @@ def _packed_mlp() -> list[Entry]:
     ]
 
 
-def _entries_of_phi3(model: Decoder) -> list[Entry]:
-    """Returns Phi-3's entries: query, key and value in one matrix, gate and up in another."""
-    return [*outside_layers(model), *layer_norms(model), *projections(model, names=("qkv_proj",)), *_packed_mlp()]
-
-
-def _entries_of_glm4(model: Decoder) -> list[Entry]:
-    return [*outside_layers(model), *layer_norms(model, _GLM4_NORMS), *projections(model), *_packed_mlp()]
-
-
 def _entries_of_gpt_oss(model: Decoder) -> list[Entry]:
     """Returns gpt-oss's entries: gate and up alternate in each expert's matrix; each layer has its own sink."""
     theirs, ours = f"{_LAYER}mlp.experts.", f"{BLOCK}experts/"
@@ -243,7 +234,12 @@ FAMILIES = [
         LLAMA_KEYS | _HEAD_DIM | {"rms_norm_eps": Key("norm_epsilon", 1e-5)},
         *("sliding_window", "original_max_position_embeddings"),
         constants=dict(attention_bias=(), mlp_bias=False),
-        lines=_entries_of_phi3,
+        lines=lambda model: [
+            *outside_layers(model),
+            *layer_norms(model),
+            *projections(model, names=("qkv_proj",)),
+            *_packed_mlp(),
+        ],
         plain={
             **dict.fromkeys(("attention_bias", "lm_head_bias", "mlp_bias"), (False,)),
             **dict.fromkeys(("full_attn_mod", "interpolate_factor"), (1,)),
@@ -330,7 +326,12 @@ FAMILIES = [
             "rms_norm_eps": Key("norm_epsilon", 1.5625e-7),
         },
         constants=dict(placement="sandwich", mlp_bias=False),
-        lines=_entries_of_glm4,
+        lines=lambda model: [
+            *outside_layers(model),
+            *layer_norms(model, _GLM4_NORMS),
+            *projections(model),
+            *_packed_mlp(),
+        ],
     ),
     _family(
         "granite",

@@ -26,12 +26,15 @@ def bias_switch(*projections: str) -> Callable[[Any], Any]:
     return named({False: (), True: tuple(sorted(projections)), None: ()})
 
 
-# Keys of Llama's configuration that its relatives share.
-LLAMA_KEYS = {
+SIZES = {
     "vocab_size": Key("vocab_size"),
     "hidden_size": Key("width"),
     "num_hidden_layers": Key("depth"),
     "num_attention_heads": Key("num_heads"),
+}
+# Keys of Llama's configuration that its relatives share.
+LLAMA_KEYS = {
+    **SIZES,
     "num_key_value_heads": Key("num_kv_heads", None),
     "intermediate_size": Key("mlp_dim"),
     "hidden_act": Key("mlp", "silu", named(GATED)),

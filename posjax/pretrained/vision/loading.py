@@ -143,8 +143,11 @@ def describe_file(weights: WeightsFile, hints: Hints) -> FileOfViT:
         return _describe_own(weights, held, hints)
     origin, names = _recognised(weights.path, held)
     shapes = _Shapes({name: held[theirs] for name, theirs in names.items()})
-    _check_configuration(weights)
-    fields = origin.fields(shapes, weights.config, hints)
+    where, config = str(weights.path.parent / "config.json"), weights.config
+    check(where, config, _CONFIGURATION)
+    check(f"{where}, model_args", config.get("model_args") or {}, _ARGUMENTS)
+    check(f"{where}, pretrained_cfg", config.get("pretrained_cfg") or {}, {"input_size": _SIZE, **_SCALING})
+    fields = origin.fields(shapes, config, hints)
     if hints.encoding is not None and fields["encoding"] != hints.encoding:
         held = "frequencies of rope_mixed" if fields.get("injection") == "every_layer" else "a position table"
         raise ValueError(
@@ -177,13 +180,6 @@ _CONFIGURATION = {
     ),
 }
 _ARGUMENTS = {"img_size": _SIZE, "num_heads": maybe(SIZE), "act_layer": maybe(TEXT), "pool_include_prefix": maybe(FLAG)}
-
-
-def _check_configuration(weights: WeightsFile) -> None:
-    where, config = str(weights.path.parent / "config.json"), weights.config
-    check(where, config, _CONFIGURATION)
-    check(f"{where}, model_args", config.get("model_args") or {}, _ARGUMENTS)
-    check(f"{where}, pretrained_cfg", config.get("pretrained_cfg") or {}, {"input_size": _SIZE, **_SCALING})
 
 
 def _describe_own(weights: WeightsFile, held: Shapes, hints: Hints) -> FileOfViT:
