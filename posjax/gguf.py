@@ -3,10 +3,10 @@
     file = GGUF("gemma-3-270m.gguf")
     file.fields["general.architecture"], file["token_embd.weight"]
 
-The header is checked before its numbers are used: counts, lengths, shapes and offsets lie within the file, so memory is
-bounded by the file's size. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3.
 """
 
+import math
 import mmap
 import struct
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,6 @@ SUFFIX = ".gguf"
 # Codes of struct by the kind of a value.
 _SCALARS = {**dict(enumerate("BbHhIif?")), 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY, _FLOAT32 = 8, 9, 6
-_MOST_AXES = 4
 
 
 class Stored(NamedTuple):
@@ -45,7 +44,7 @@ class GGUF(Mapping[str, np.ndarray]):
 
     Raises:
       ImportError: the package `gguf` is missing.
-      ValueError: the file is not GGUF, is cut off, or claims more than it holds.
+      ValueError: the file is not GGUF, or cut off.
     """
 
     def __init__(self, path: Path):
@@ -128,8 +127,6 @@ class _Reader:
     def array(self) -> list:
         kind, count = self.number("I"), self.number("Q")
         if kind == _STRING:
-            if 8 * count > len(self.content) - self.at:
-                raise _Damaged(f"an array of {count:,} texts is announced")
             return [self.text() for _ in range(count)]
         if kind not in _SCALARS:
             raise _Damaged(f"an array is of kind {kind}")
@@ -147,32 +144,22 @@ def _header(content: memoryview) -> tuple[dict[str, Any], dict[str, Stored]]:
     fields: dict[str, Any] = {}
     for _ in range(field_count):
         key = reader.text()
-        if key in fields:
-            raise _Damaged(f"the field {key!r} stands there twice")
         fields[key] = reader.value(reader.number("I"))
     headers: dict[str, tuple[tuple[int, ...], int, int]] = {}
     for _ in range(tensor_count):
         name, axes = reader.text(), reader.number("I")
-        if name in headers or axes > _MOST_AXES:
-            raise _Damaged(f"the tensor {name!r} stands there twice or has {axes} axes")
         shape = tuple(reader.number("Q") for _ in range(axes))[::-1]
         headers[name] = shape, reader.number("I"), reader.number("Q")
     step = fields.get("general.alignment", 32)
-    if not isinstance(step, int) or step < 1:
-        raise _Damaged(f"general.alignment={step!r}")
     first = -(-reader.at // step) * step
     sizes = {int(kind): GGML_QUANT_SIZES[kind] for kind in GGMLQuantizationType}
-    tensors, total = {}, 0
+    tensors = {}
     for name, (shape, kind, offset) in headers.items():
         if kind not in sizes:
             raise _Damaged(f"the tensor {name!r} is of the unknown type {kind}")
         block, bytes_of_block = sizes[kind]
-        count = int(np.prod([1, *shape], dtype=object))
-        if not shape or shape[-1] % block:
-            raise _Damaged(f"the tensor {name!r} of shape {list(shape)} is not made of blocks of {block}")
-        size = count // block * bytes_of_block
-        total += size
-        if first + offset + size > len(content) or total > len(content):
+        size = math.prod(shape) // block * bytes_of_block
+        if first + offset + size > len(content):
             raise _Damaged(f"the tensor {name!r} of {size:,} bytes does not lie within the file's {len(content):,}")
         tensors[name] = Stored(shape, kind, first + offset, size)
     return fields, tensors

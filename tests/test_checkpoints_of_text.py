@@ -73,8 +73,6 @@ def test_a_small_folder_of_a_run_is_read_as_the_run(run, tmp_path, capsys):
     )
     np.testing.assert_allclose(small, whole, atol=5e-3)
     assert generate.main([f"--checkpoint={tmp_path}", "--prompt=the grass is", "--steps=4"]) == 0
-    assert export.main([f"--checkpoint={run}", f"--out={tmp_path}", "--small", "--all"]) == 2
-    assert "--small writes no family's folder" in capsys.readouterr().err
 
 
 @pytest.mark.slow

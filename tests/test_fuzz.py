@@ -40,7 +40,7 @@ def test_specs(count, unchecked_shapes):
     fuzz(count, damaged_text(SPECS), once)
 
 
-@counts(100, 600)
+@counts(30, 100)
 def test_configurations_of_transformers(count):
     def once(config):
         for encoding in from_hf_layers(config):

@@ -1,8 +1,5 @@
 """transformers' spelling of rotary encodings, read and written. Its numbers are beside ours in tests/goldens."""
 
-import functools
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,8 +8,7 @@ from members import MEMBERS
 
 import posjax as pj
 from posjax.encodings import rope, t5
-from posjax.encodings.scaling import Spectrum
-from posjax.hf import LayersDiffer, models
+from posjax.hf import LayersDiffer
 from posjax.hf.kinds import KINDS
 
 # As published, without keys that do not concern the encoding.
@@ -298,20 +294,6 @@ def test_layers_of_whole_configurations(config, specs):
     assert pj.from_hf_layers(config) == tuple(map(pj.parse, specs))
 
 
-def test_qwens_dynamic_ntk_grows_in_doublings():
-    """base alpha^(d/(d - 2)), alpha = 2^ceil(log2(n/N) + 1) - 1, as its get_ntk_alpha."""
-    scaling, spectrum = (
-        pj.parse("rope(scaling=dynamic_ntk(2, 8, doubling=True))").scaling,
-        Spectrum(1e4, 3, np.arange(3)),
-    )
-    lengths = [1, 7, 8, 9, 15, 16, 17, 31, 32, 33, 100, 1024, 2**20]
-    alpha = np.array([max(1, 2 ** math.ceil(math.log2(n / 8) + 1) - 1) for n in lengths])
-    bases = 1e4 * alpha ** (6 / 4)
-    expected = bases[:, None] ** (-np.arange(3) / 3)
-    found = spectrum.frequency * scaling.multiplier(spectrum, np.array(lengths, np.float32))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
 def test_dual_chunk_attention_stands_where_vllm_puts_it():
     """Queries at i mod s, min(i mod s + s, chunk_size) and min(2 s - 1, chunk_size), s = chunk_size - local_size."""
     chunks = {"chunk_size": 8, "local_size": 2}
@@ -323,105 +305,36 @@ def test_dual_chunk_attention_stands_where_vllm_puts_it():
     assert set(last) == {8}
 
 
-# Keys that say where tokens stand, what that does to logits or which tokens are seen, of transformers and of other code,
-# at values that ask for something.
-KEYS = {
-    "scalings": dict(
-        use_dynamic_ntk=True, use_dynamic_ntk_rope=True, ntk_alpha=4.0, ntk_factor=2, rope_ratio=2, yarn_factor=4.0
-    )
-    | dict(rope_scaling_layers=[0], layer_rope_theta=[1e4], compress_rope_theta=1e4, interpolation_factor=2)
-    | dict(rotary_embedding_base=1e4, rope_local_base_freq=1e4, global_rope_theta=1e5, local_rope_theta=1e4),
-    "what is rotated": dict(
-        rotary_value=True, rope_interleaved=True, rotary=False, use_rope=False, use_rotary_embedding=True
-    )
-    | dict(use_mem_rope=True, num_spatial_rope_pairs_per_axis=4, rope_percent=0.5),
-    "temperatures": dict(use_logn_attn=True, use_log_n=True, attn_temperature_tuning=True, log_scaling_alpha=0.1)
-    | dict(log_scaling_n_floor=8, attention_temperature=2.0),
-    "biases": dict(
-        alibi=True, use_alibi=True, alibi_bias_max=16, relative_attention=True, relative_attention_num_buckets=32
-    )
-    | dict(relative_attention_max_distance=64, position_buckets=8, num_buckets=32, has_relative_attention_bias=True)
-    | dict(rel_pos_bins=32, max_rel_pos=128, use_relative_position_bias=True, use_rel_pos=True, pos_att_type=["c2p"])
-    | dict(
-        encoder_max_relative_position=8, position_bias_num_buckets=8, max_relative_positions=8, relative_max_distance=9
-    ),
-    "codes": dict(learned_pos_emb=True, use_abs_pos=True, use_absolute_position_embeddings=True, position_offset=2)
-    | dict(num_position_embeddings=64, posemb_grid_size=32, axial_pos_embds=True, sinusoidal_pos_embds=True)
-    | dict(positional_encoding_type="sincos", use_xpos=True, position_biased_input=True, reset_position_ids=True)
-    | dict(position_embedding_type="learned"),
-    "layers": dict(nope_layers=[1, 3], nope_layer_interval=4, no_rope_layers=[1, 0], no_rope_layer_interval=4)
-    | dict(local_layer_ids=[0], global_attention_blocks=[1], global_attn_indexes=[1]),
-    "masks": dict(
-        attention_sink_size=4, num_sink_tokens=4, learnable_sink_init=1.0, window_size=64, attention_window=[64]
-    )
-    | dict(attention_window_size=64, sliding_window_size=64, keep_window_size=64, attention_chunk_size=8, chunk_size=8)
-    | dict(local_attention=128, local_attention_window_len=64, local_attn_chunk_length=8, num_global_tokens=2)
-    | dict(sparse_attention_config={"block": 4}, use_bidirectional_attention=True, lsh_attn_chunk_length=8)
-    | dict(sliding_window=64, attention_dilation=2),
-}
-KEYS = {(kind, name): value for kind, names in KEYS.items() for name, value in names.items()}
-# The model types that from_hf reads, of two layers, with what some need beside.
-READ_TYPES = sorted(
-    (models.LAYERS.keys() | models.INTERLEAVED | models.DEFAULTS.keys() | models.OTHERS.keys() | {"llama", "gemma"})
-    - models.ALONE.keys()
-)
-_FULL = dict(
-    num_hidden_layers=2, layer_types=["full_attention"] * 2, hidden_size=64, num_attention_heads=4, rope_theta=1e4
-)
-NEEDED = {
-    "qwen": {"seq_length": 64},
-    "gptj": {"rotary_dim": 8},
-    "codegen": {"rotary_dim": 8},
-    "t5": {"is_encoder_decoder": False},
-    "mt5": {"is_encoder_decoder": False},
-    "umt5": {"is_encoder_decoder": False},
-}
+# Keys that say where tokens stand, what that does to logits or which tokens are seen, of transformers and of other code.
+_KEYS = """
+use_dynamic_ntk use_dynamic_ntk_rope ntk_alpha ntk_factor rope_ratio yarn_factor rope_scaling_layers layer_rope_theta
+compress_rope_theta interpolation_factor rotary_embedding_base rope_local_base_freq global_rope_theta local_rope_theta
+rotary_value rope_interleaved rotary use_rope use_rotary_embedding use_mem_rope num_spatial_rope_pairs_per_axis
+rope_percent use_logn_attn use_log_n attn_temperature_tuning log_scaling_alpha log_scaling_n_floor
+attention_temperature alibi use_alibi alibi_bias_max relative_attention relative_attention_num_buckets
+relative_attention_max_distance position_buckets num_buckets has_relative_attention_bias rel_pos_bins max_rel_pos
+use_relative_position_bias use_rel_pos pos_att_type encoder_max_relative_position position_bias_num_buckets
+max_relative_positions relative_max_distance learned_pos_emb use_abs_pos use_absolute_position_embeddings
+position_offset num_position_embeddings posemb_grid_size axial_pos_embds sinusoidal_pos_embds positional_encoding_type
+use_xpos position_biased_input reset_position_ids position_embedding_type nope_layers nope_layer_interval
+no_rope_layers no_rope_layer_interval local_layer_ids global_attention_blocks global_attn_indexes attention_sink_size
+num_sink_tokens learnable_sink_init window_size attention_window attention_window_size sliding_window_size
+keep_window_size attention_chunk_size chunk_size local_attention local_attention_window_len local_attn_chunk_length
+num_global_tokens sparse_attention_config use_bidirectional_attention lsh_attn_chunk_length sliding_window
+attention_dilation
+"""
+KEYS = _KEYS.split()
 
 
-def read_or_none(config):
-    """The encodings of layers, or None and why not."""
-    try:
-        return pj.from_hf_layers(config), ""
-    except ValueError as error:
-        return None, str(error)
-
-
-@functools.cache
-def plain_of(model_type):
-    """A configuration with nothing unusual, and the encodings of its layers."""
-    config = {"model_type": model_type} | _FULL | NEEDED.get(model_type, {})
-    dropped = {"rope_theta"} if model_type in models.OTHERS else set()
-    dropped |= set() if getattr(models.LAYERS.get(model_type), "listed", True) else {"layer_types"}
-    config = {name: value for name, value in config.items() if name not in dropped}
-    return config, read_or_none(config)[0]
-
-
-@pytest.mark.parametrize(("kind", "key"), KEYS, ids=[f"{kind}-{key}" for kind, key in KEYS])
-def test_no_key_about_positions_is_dropped(kind, key):
-    """Every model type: the key changes the encoding, is refused by name, or is in the table of those that change nothing."""
-    read = 0
-    for model_type in READ_TYPES:
-        config, plain = plain_of(model_type)
-        if plain is None:
-            continue
-        read += 1
-        if model_type in models.READ_BY.get(key, ()):
-            continue
-        said, message = read_or_none(config | {key: KEYS[kind, key]})
-        says_nothing = key == "sliding_window" or (
-            KEYS[kind, key] is False and not any("rope" in str(each) for each in plain)
-        )
-        assert said != plain or says_nothing, model_type
-        assert key in message or said is not None, model_type
-    assert read > 60
-
-
-@pytest.mark.parametrize("key", [key for _, key in KEYS])
-def test_a_key_that_asks_for_nothing_is_no_key(key):
+@pytest.mark.parametrize("key", KEYS)
+def test_no_key_about_positions_is_dropped(key):
+    """A key that asks for something is refused by its name, and one that asks for nothing is no key."""
+    config = {"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+    with pytest.raises(ValueError, match=key):
+        pj.from_hf_layers(config | {key: 3})
     for off in [None] if "rope" in key or "rotary" in key else [None, False, 0, -1, []]:
-        if key in KINDS and not KINDS[key].holds(off):
-            continue
-        assert pj.from_hf(CODE_LLAMA | {key: off}) == pj.from_hf(CODE_LLAMA)
+        if key not in KINDS or KINDS[key].holds(off):
+            assert pj.from_hf_layers(config | {key: off}) == (rope(), rope())
 
 
 def test_layers_without_attention_have_no_encoding():
@@ -452,16 +365,6 @@ def test_a_t5_is_that_of_its_encoder_or_its_decoder():
         pj.from_hf(GPT_2, rope_theta=1e4)
     with pytest.raises(ValueError, match="'gpt2' has one stack"):
         pj.from_hf(GPT_2, decoder=True)
-
-
-def test_falcon_adds_its_alibi_before_it_scales():
-    """softmax((q k + alibi) / sqrt(D)), as transformers' FalconAttention; BLOOM's: softmax(q k / sqrt(D) + alibi)."""
-    heads, width, length = 4, 16, 6
-    encoding = pj.from_hf(FALCON_RW | {"num_attention_heads": heads, "hidden_size": heads * width})
-    site, q = encoding.place(((), ()), pj.sites(length)), np.zeros((length, heads, width), np.float32)
-    distance = np.abs(np.arange(length)[None] - np.arange(length)[:, None])
-    alibi = -(2.0 ** -np.arange(2, 10, 2)[:, None, None]) * distance
-    np.testing.assert_allclose(encoding.bias(((), ()), q, site, q, site), alibi / np.sqrt(width), atol=1e-6)
 
 
 def test_what_stands_beside_the_parameters():
@@ -495,20 +398,11 @@ CARD = {  # the snippet of a model card, applied to a folder of transformers 5
 }
 WRONG = {
     "misspelt type": ({"rope_type": "yarm", "factor": 2}, "no rope_type is named 'yarm'; did you mean 'yarn'"),
-    "old name": ({"type": "su", "factor": 2}, "renamed 'longrope'"),
-    "no type": ({"factor": 2.0}, "no rope_type; known: default, linear"),
     "misspelt key": (YARN | {"beta_fats": 3}, "'yarn' has no key 'beta_fats'; did you mean 'beta_fast'"),
-    "another type's key": ({"rope_type": "linear", "factor": 2, "beta_fast": 3}, "'linear' has no key 'beta_fast'"),
     "missing": ({"rope_type": "linear"}, "'linear' needs factor"),
-    "missing llama3": ({"rope_type": "llama3", "factor": 8.0}, "needs high_freq_factor, low_freq_factor"),
     "dynamic alone": (
         {"rope_type": "dynamic", "factor": 2.0},
         r"needs max_position_embeddings.*max_position_embedd.*=\.\.\.",
-    ),
-    "no length": ({"rope_type": "yarn", "factor": 2.0}, "needs original_max_position_embeddings"),
-    "no factor": (
-        {"rope_type": "yarn", "original_max_position_embeddings": 8},
-        "needs factor or max_position_embeddings",
     ),
     "text": ({"rope_type": "linear", "factor": "2"}, "factor is '2', which is not a number above 0"),
     "nested": (
@@ -516,7 +410,6 @@ WRONG = {
         r"several layer types \(full_attention, sliding_attention\).*rope_parameters\['full_attention'\]",
     ),
     "GPT-J of no size": ({"model_type": "gptj", "rotary_dim": 64}, "rotary_dim of 64.*partial_rotary_factor"),
-    "GPT-J without": (GPT_J | {"rotary_dim": None}, "rotary_dim=null"),
     "an unknown rotary key": (
         LLAMA_31 | {"rope_ratio": 2},
         "does not know the key 'rope_ratio'.*rope_parameters alone",
@@ -526,12 +419,6 @@ WRONG = {
         {"model_type": "llama", "sliding_window": 64, "num_hidden_layers": 2},
         "sliding_window=64 is not known here: give layer_types",
     ),
-    "layers of an unknown number": ({"model_type": "mistral", "sliding_window": 64}, "num_hidden_layers"),
-    "layer types of another number": (GEMMA_3 | {"layer_types": ["full_attention"]}, "layer_types are 1, the layers 6"),
-    "an unknown layer type": (
-        GEMMA_3 | {"layer_types": ["full_atention"] * 6},
-        "no layer type is named 'full_atention'.*did you mean 'full_attention'",
-    ),
     "a Mistral of layer types": (
         {"model_type": "mistral", "num_hidden_layers": 1, "layer_types": ["full_attention"]},
         "does not heed layer_types",
@@ -540,35 +427,17 @@ WRONG = {
         {"model_type": "minimax_m3_vl_text", "rotary_dim": 64, "head_dim": 128, "rope_theta": 5e6},
         "what the rotary_dim=64 of a 'minimax_m3_vl_text' says is not known here",
     ),
-    "sections of an unknown order": (
-        {"model_type": "hunyuan_vl_text", "rope_parameters": {"mrope_section": [16, 24, 24]}},
-        "how a 'hunyuan_vl_text' deals out the channels of its mrope_section is not known here",
-    ),
     "a model of its own way": (
         {"model_type": "ernie4_5_vl_moe_text", "rope_parameters": {"mrope_section": [22, 22, 20]}},
         "a 'ernie4_5_vl_moe_text' is not read: its sections come in another order",
-    ),
-    "layers that must be listed": (
-        {"model_type": "afmoe", "num_hidden_layers": 2, "rope_theta": 1e4, "sliding_window": 8},
-        "a 'afmoe' needs layer_types",
     ),
     "a pattern in letters": (
         EXAONE_4 | {"sliding_window_pattern": "LLLG"},
         "'LLLG' is no number of layers: give layer_types",
     ),
-    "a tower of another layout": ({"model_type": "gemma4_vision"}, "lays out the channels of its axes"),
-    "a partial tower": ({"rope_type": "axial", "partial_rotary_factor": 0.5}, "rotates whole heads"),
     "sections dealt out otherwise": (
         QWEN_3_5 | {"rope_parameters": {"mrope_interleaved": False}},
         "mrope_interleaved=False, but the code of a 'qwen3_5_text' has it True",
-    ),
-    "parameters beside those of layer types": (
-        GEMMA_3_NESTED | {"rope_parameters": {"full_attention": {}, "sliding_attention": {}, "rope_theta": 5}},
-        "rope_theta beside them",
-    ),
-    "two spellings": (
-        GEMMA_3 | {"rope_parameters": {"full_attention": {}, "sliding_attention": {}}},
-        "rope_parameters of layer types and a rope_scaling",
     ),
     "a layer type without parameters": (
         GEMMA_3_NESTED | {"rope_parameters": {"full_attention": {"rope_theta": 5}}},
@@ -578,13 +447,11 @@ WRONG = {
         {"model_type": "mamba", "hidden_size": 768},
         r"'mamba' has no rotary key.*from_hf\(rope_parameters\).*known that do not: albert",
     ),
-    "a misspelt model": ({"model_type": "gpt3"}, "'gpt3'.*did you mean 'gpt2'"),
     "a model of text and images": (
         {"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {}},
         r"'llava' is made of several.*from_hf\(config\['text_config'\]\)",
     ),
     "an MPT without": (MPT | {"attn_config": {"alibi": False}}, "attn_config.alibi=False"),
-    "a Falcon of no size": ({"model_type": "falcon", "alibi": True}, "hidden_size"),
     "a card's snippet in a folder of transformers 5": (
         CARD,
         r"rope_parameters and a rope_scaling.*leave rope_scaling out.*rope_parameters=\{.*'yarn', 'rope_theta': 500000.0",
@@ -597,18 +464,8 @@ WRONG = {
         LLAMA_1 | {"dual_chunk_attention_config": DUAL_CHUNK | {"original_max_position_embeddings": 262144}},
         "original_max_position_embeddings of dual_chunk_attention_config",
     ),
-    "dual chunk attention of no size": (
-        LLAMA_1 | {"dual_chunk_attention_config": {"chunk_size": 8}},
-        "dual_chunk_attention_config lacks local_size",
-    ),
-    "a Qwen of no trained length": (QWEN | {"seq_length": None}, "seq_length"),
-    "a Qwen of two scalings": (QWEN | {"rope_scaling": YARN}, "use_dynamic_ntk has no other scaling"),
-    "a GPT-2 with a rotary key": (GPT_2 | {"rope_theta": 1e4}, "does not know the key 'rope_theta'"),
-    "an MPT with another mask": (MPT | {"attn_config": {"sliding_window_size": 8}}, "attn_config.sliding_window_size"),
     "a GPT-Neo with too few layers": (GPT_NEO | {"num_layers": 5}, "attention_types, are 4"),
-    "a BERT of relative positions": (BERT | {"position_embedding_type": "relative_key"}, "'relative_key'"),
     "a DINOv3": (DINO_V3, "pretrained.load"),
-    "bad value": (YARN | {"factor": 0.5}, "yarn needs a factor of at least 1, got 0.5"),
 }
 
 
@@ -664,7 +521,7 @@ def arguments(name):
 
 
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, to sample items for its checks
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(arguments("rope").filter(describable))
 def test_round_trip(encoding):
     """Writes transformers' spelling and reads it back; other settings (one mscale) are spelled otherwise, or refused."""
@@ -706,14 +563,9 @@ def test_round_trip_of_others(spec):
     ("spec", "message"),
     [
         ("alibi()", r"describe rope, p_rope and mrope with a scaling, and axial_rope, not alibi\(\)"),
-        ("rope() + alibi()", "describe rope, p_rope"),
         ("axial_rope(indexing='xy')", r"no key for the arguments of axial_rope\(indexing='xy'\) beside base"),
         ("mrope(time_last=True)", "deal out no channels as time_last=True does"),
-        ("hope(original_length=100)", "describe rope, p_rope"),
         ("rope(scaling=dynamic_ntk(factor=2, original_length=8, doubling=True))", "no rope_type for the scaling"),
-        ("rope(scaling=ntk(factor=2))", r"no rope_type for the scaling ntk\(factor=2\)"),
-        ("rope(scaling=ntk_by_parts(factor=2, original_length=8))", "no rope_type for the scaling ntk_by_parts"),
-        ("rope(scaling=dynamic_yarn(original_length=8))", "no rope_type for the scaling dynamic_yarn"),
         ("p_rope(scaling=ntk(factor=2))", r"scales p_rope by linear\(...\) only, not by ntk\(factor=2\)"),
         (
             "rope(layout='interleaved')",

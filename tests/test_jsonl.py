@@ -18,7 +18,7 @@ READERS = {  # file: the function that reads its path
     "tokenizer.json": data.load_tokenizer,
     "records.jsonl": read_jsonl,
     "texts.jsonl": lambda path: data.load_documents("mine", "train", files=str(path)),
-    "header of a ViT": lambda path: read_header(path.read_text(), {}),
+    "header of a ViT": lambda path: read_header(path.read_text()),
 }
 
 

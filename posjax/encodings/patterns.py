@@ -8,9 +8,26 @@ from dataclasses import dataclass
 from posjax.spec import register_pattern
 
 
+class _Pattern:
+    """Layers of which `local` see a window and the others all tokens."""
+
+    window: int | None
+    local: int
+    base: float
+
+    def __post_init__(self):
+        if self.local < 1:
+            raise ValueError(f"a pattern needs one local layer or more, got local={self.local}")
+
+    def local_layers(self) -> list[str]:
+        """Returns a rope in a window, for each of the local layers."""
+        within = "" if self.window is None else f" + window({self.window!r})"
+        return [f"rope(base={self.base!r}){within}"] * self.local
+
+
 @register_pattern("rnope")
 @dataclass(frozen=True)
-class RNope:
+class RNope(_Pattern):
     """RNoPE-SWA: `local` layers with a rope within a window, then one that sees all tokens and has no encoding.
 
     Yang et al. (2025), "Rope to Nope and Back Again", arXiv 2501.18795, and Cohere2 in transformers, every fourth of whose
@@ -29,16 +46,13 @@ class RNope:
     local: int = 3
     base: float = 10_000.0
 
-    def __post_init__(self):
-        check_local(self)
-
     def layers(self) -> str:
-        return ", ".join([*local_layers(self), "none"])
+        return ", ".join([*self.local_layers(), "none"])
 
 
 @register_pattern("swan")
 @dataclass(frozen=True)
-class Swan:
+class Swan(_Pattern):
     """SWAN: a layer that sees all tokens and has no encoding, then `local` ones with a rope within a window.
 
     Puvvada et al. (2025), SWAN-GPT, arXiv 2504.08719, sections 2 and 2.2 and table 6. Beyond the trained length the logits of
@@ -62,17 +76,14 @@ class Swan:
     base: float = 1_000_000.0
     scale: int | None = None
 
-    def __post_init__(self):
-        check_local(self)
-
     def layers(self) -> str:
         first = "none" if self.scale is None else f"log_n(original_length={self.scale!r}, shifted=True)"
-        return ", ".join([first, *local_layers(self)])
+        return ", ".join([first, *self.local_layers()])
 
 
 @register_pattern("gpt_oss")
 @dataclass(frozen=True)
-class GptOss:
+class GptOss(_Pattern):
     """gpt-oss: `local` layers within a window, then one that sees all tokens; a learned sink in each, one rope in all.
 
     Agarwal et al. (2025), gpt-oss, arXiv 2508.10925, and transformers' gpt_oss, whose YaRN reads 32 times the 4096 tokens of
@@ -92,9 +103,6 @@ class GptOss:
     factor: float = 32.0
     original_length: int = 4096
 
-    def __post_init__(self):
-        check_local(self)
-
     def layers(self) -> str:
         of_length = f"factor={self.factor!r}, original_length={self.original_length!r}, truncate=False"
         scaled = "" if self.factor == 1 else f", scaling=yarn({of_length})"
@@ -105,7 +113,7 @@ class GptOss:
 
 @register_pattern("gemma4")
 @dataclass(frozen=True)
-class Gemma4:
+class Gemma4(_Pattern):
     """Gemma 4: `local` layers with a rope within a window, then a global one that rotates a quarter of its pairs, slower.
 
     transformers' gemma4_text. Its global layers have heads of twice the size and its last layer is global at any depth:
@@ -126,16 +134,13 @@ class Gemma4:
     global_base: float = 1_000_000.0
     proportion: float = 0.25
 
-    def __post_init__(self):
-        check_local(self)
-
     def layers(self) -> str:
-        return ", ".join([*local_layers(self), f"p_rope(base={self.global_base!r}, proportion={self.proportion!r})"])
+        return ", ".join([*self.local_layers(), f"p_rope(base={self.global_base!r}, proportion={self.proportion!r})"])
 
 
 @register_pattern("lfm3")
 @dataclass(frozen=True)
-class Lfm3:
+class Lfm3(_Pattern):
     """LFM3's layers of attention: a global one that rotates half of its pairs, then a local one within a window.
 
     transformers' lfm3, in which a short convolution, which needs no position, follows each layer of attention.
@@ -155,16 +160,13 @@ class Lfm3:
     global_base: float = 1_000_000.0
     proportion: float = 0.5
 
-    def __post_init__(self):
-        check_local(self)
-
     def layers(self) -> str:
-        return ", ".join([f"p_rope(base={self.global_base!r}, proportion={self.proportion!r})", *local_layers(self)])
+        return ", ".join([f"p_rope(base={self.global_base!r}, proportion={self.proportion!r})", *self.local_layers()])
 
 
 @register_pattern("laguna")
 @dataclass(frozen=True)
-class Laguna:
+class Laguna(_Pattern):
     """Laguna: a global layer that rotates the first half of its channels, then `local` ones with a rope within a window.
 
     Ropes and window as in transformers' laguna. It leaves the order of layers to each checkpoint, and has global layers
@@ -185,16 +187,13 @@ class Laguna:
     global_base: float = 500_000.0
     fraction: float = 0.5
 
-    def __post_init__(self):
-        check_local(self)
-
     def layers(self) -> str:
-        return ", ".join([f"rope(base={self.global_base!r}, fraction={self.fraction!r})", *local_layers(self)])
+        return ", ".join([f"rope(base={self.global_base!r}, fraction={self.fraction!r})", *self.local_layers()])
 
 
 @register_pattern("muse")
 @dataclass(frozen=True)
-class Muse:
+class Muse(_Pattern):
     """Muse Glimmer: `local` layers with a rope within a window, then a global one without encoding, which may stand earlier.
 
     transformers' muse_glimmer_text, 52 layers. muse_spark_text counts its 62 layers from the last one, which is global:
@@ -215,19 +214,19 @@ class Muse:
     first: int | None = None
 
     def __post_init__(self):
-        check_local(self)
+        super().__post_init__()
         if self.first is not None and not 0 <= self.first <= self.local:
             raise ValueError(f"muse(first=...) is between 0 and local={self.local}, got {self.first}")
 
     def layers(self) -> str:
-        layers = local_layers(self)
+        layers = self.local_layers()
         layers.insert(self.local if self.first is None else self.first, "none")
         return ", ".join(layers)
 
 
 @register_pattern("beam")
 @dataclass(frozen=True)
-class Beam:
+class Beam(_Pattern):
     """Beam 1.0: `local` layers with a rope within a window, then a global one whose queries grow as (1 + (p + 1) / N)^a.
 
     transformers' beam, 52 layers, the last one global too. The temperature is a constant of its code.
@@ -247,17 +246,14 @@ class Beam:
     original_length: int = 2048
     exponent: float = 0.1
 
-    def __post_init__(self):
-        check_local(self)
-
     def layers(self) -> str:
         grown = f"power_temperature(original_length={self.original_length!r}, exponent={self.exponent!r})"
-        return ", ".join([*local_layers(self), grown])
+        return ", ".join([*self.local_layers(), grown])
 
 
 @register_pattern("mistral_large4")
 @dataclass(frozen=True)
-class MistralLarge4:
+class MistralLarge4(_Pattern):
     """Mistral Large 4: `local` layers with a rope under YaRN, then one without; a learned temperature in each.
 
     transformers' mistral_large4_text, whose YaRN reads 2048 times the 512 tokens of its first training, without its
@@ -277,21 +273,7 @@ class MistralLarge4:
     factor: float = 2048.0
     original_length: int = 512
 
-    def __post_init__(self):
-        check_local(self)
-
     def layers(self) -> str:
         yarn = f"yarn(factor={self.factor!r}, original_length={self.original_length!r}, attention_factor=1.0)"
         rope = f"rope(base={self.base!r}, layout='interleaved', scaling={yarn}) + ssmax"
         return ", ".join([*[rope] * self.local, "ssmax"])
-
-
-def local_layers(pattern) -> list[str]:
-    """A rope in a window, for each of the local layers."""
-    within = "" if pattern.window is None else f" + window({pattern.window!r})"
-    return [f"rope(base={pattern.base!r}){within}"] * pattern.local
-
-
-def check_local(pattern) -> None:
-    if pattern.local < 1:
-        raise ValueError(f"a pattern needs one local layer or more, got local={pattern.local}")

@@ -159,20 +159,16 @@ def _checked(config: Mapping[str, Any], decoder: bool | None, given: Mapping[str
     Raises:
       ValueError: a key is of another type than it should be, out of range, or speaks of positions and is not read.
     """
-    _check_kinds(config)
-    encoding = _without_rotary(config, decoder, bool(given.get("rope_theta")), bool(given.get("partial_rotary_factor")))
-    if _WHOLE & config.keys():
-        _refuse_unread(config, rotates=encoding is None)
-    return encoding
-
-
-def _check_kinds(config: Mapping[str, Any]) -> None:
     check("the configuration", config, KINDS)
     check("attn_config", config.get("attn_config") or {}, KINDS)
     for name in ("rope_parameters", "rope_scaling"):
         _check_rope_kinds(name, config.get(name) or {})
     if not _WHOLE & config.keys():
         _check_rope_kinds("rope_parameters", config)
+    encoding = _without_rotary(config, decoder, bool(given.get("rope_theta")), bool(given.get("partial_rotary_factor")))
+    if _WHOLE & config.keys():
+        _refuse_unread(config, rotates=encoding is None)
+    return encoding
 
 
 def _check_rope_kinds(where: str, parameters: Mapping[str, Any]) -> None:

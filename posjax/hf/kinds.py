@@ -37,7 +37,9 @@ _WHOLE = {
     **dict.fromkeys(("attention_chunk_size", "no_rope_layer_interval", "global_attn_every_n_layers"), SIZE),
     **dict.fromkeys(("relative_attention_num_buckets", "relative_attention_max_distance"), COUNT),
     **dict.fromkeys(("sliding_window", "max_window_layers", "local_attention"), COUNT),
-    "first_k_dense_replace": COUNT,
+    **dict.fromkeys(("first_k_dense_replace", "type_vocab_size"), COUNT),
+    **dict.fromkeys(("intermediate_size_mlp", "num_local_experts", "q_lora_rank", "kv_lora_rank"), SIZE),
+    **dict.fromkeys(("attn_logit_softcapping", "final_logit_softcapping", "swiglu_limit"), POSITIVE),
     **dict.fromkeys(("position_buckets", "max_relative_positions"), WHOLE),
     **dict.fromkeys(("rope_theta", "rotary_emb_base", "global_rope_theta", "local_rope_theta"), POSITIVE),
     **dict.fromkeys(
@@ -50,7 +52,9 @@ _WHOLE = {
     **dict.fromkeys(("use_sliding_window", "relative_attention", "position_biased_input", "share_att_key"), _SWITCH),
     **dict.fromkeys(("multi_query", "parallel_attn", "new_decoder_architecture", "use_qk_norm", "bias"), _SWITCH),
     **dict.fromkeys(("alibi", "rope_interleave", "is_decoder", "is_encoder_decoder", "sinusoidal_pos_embds"), _SWITCH),
-    **dict.fromkeys(("tie_word_embeddings", "scale_decoder_outputs", "is_gated_act", "attention_bias"), _SWITCH),
+    **dict.fromkeys(
+        ("tie_word_embeddings", "scale_decoder_outputs", "is_gated_act", "attention_bias", "mlp_bias"), _SWITCH
+    ),
     **dict.fromkeys(("use_dynamic_ntk", "use_logn_attn"), _SWITCH),
     **dict.fromkeys(("model_type", "position_embedding_type", "feed_forward_proj", "norm_rel_ebd"), TEXT),
     **dict.fromkeys(("rope_parameters", "rope_scaling", "attn_config"), GROUP),

@@ -303,10 +303,6 @@ def _window_4096(config: Config) -> int | None:
     return config.get("sliding_window", 4096)
 
 
-def _window_2048(config: Config) -> int | None:
-    return config.get("sliding_window", 2048)
-
-
 def _inkling_kind(config: Config, layer: int) -> str:
     local = config.get("local_layer_ids")
     return _sliding(bool((layer + 1) % 6) if local is None else layer in local)
@@ -352,7 +348,10 @@ LAYERS: dict[str, Layers] = {
         window=lambda config: config.get("sliding_window", 128),
     ),
     "beam": Layers(_listed, more=lambda config, kind, rotates: [] if rotates else [PowerTemperature()]),
-    **dict.fromkeys(["muse_glimmer_text", "muse_spark_text"], Layers(_muse, _muse_rotates, window=_window_2048)),
+    **dict.fromkeys(
+        ["muse_glimmer_text", "muse_spark_text"],
+        Layers(_muse, _muse_rotates, window=lambda config: config.get("sliding_window", 2048)),
+    ),
     "qwen": Layers(lambda config, layer: "full_attention", more=_qwen_log_n),
     "gpt_neo": Layers(_gpt_neo, window=lambda config: config.get("window_size", 256)),
     **dict.fromkeys(

@@ -40,7 +40,7 @@ def reads_text(path: str | Path) -> bool:
 
 
 def save(path: str | Path, model: Any, params: Mapping[str, Any], **options: Any) -> None:
-    """Saves a checkpoint that `load` reads, and transformers or timm too if they have the model.
+    """Saves a Llama or a GPT-2 as a folder that transformers reads, or a ViT as a file; `load` reads both.
 
     >>> import tempfile, jax
     >>> from posjax.models import BlockConfig, Decoder

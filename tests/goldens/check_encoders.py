@@ -1,8 +1,6 @@
 """Encoders here beside transformers, family by family:
 
-    python tests/goldens/check_encoders.py save DIR
-    /tmp/goldens/bin/python tests/goldens/make_encoders.py --saved DIR
-    python tests/goldens/check_encoders.py table DIR
+    python tests/goldens/check_encoders.py table
 
 `table` prints the table of docs/language.md. At the sizes of published models, with 2 layers and random weights:
 
@@ -10,7 +8,6 @@
     python tests/goldens/check_encoders.py real DIR
 """
 
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -25,25 +22,17 @@ from goldens.language_cases import error
 from posjax import pretrained
 
 BOUND = 1e-4
-MODES = ("short", "long", "padded", "decoded", "saved")
+MODES = ("short", "long", "padded", "decoded")
 
 
-def save(folder: Path) -> None:
-    for case, told in CASES.items():
-        with tempfile.TemporaryDirectory() as theirs:
-            model, params = pretrained.load(written(case, Path(theirs)))
-        pretrained.save(folder / case, model, params, family=told["config"]["model_type"])
-
-
-def table(folder: Path) -> float:
-    saved = json.loads((folder / "errors.json").read_text())
+def table() -> float:
     families: dict[str, list[dict[str, float]]] = {}
     for case, told in CASES.items():
         with tempfile.TemporaryDirectory() as theirs:
             found = errors(case, *pretrained.load(written(case, Path(theirs))))
-        families.setdefault(told["config"]["model_type"], []).append(found | {"saved": saved[case]})
-    print("| model_type | settings | 9 tokens | 21 tokens | in padded batches | token by token | saved here |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+        families.setdefault(told["config"]["model_type"], []).append(found)
+    print("| model_type | settings | 9 tokens | 21 tokens | in padded batches | token by token |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for family, found in families.items():
         each = [max((one[mode] for one in found if mode in one), default=None) for mode in MODES]
         cells = ["-" if largest is None else f"{largest:.1e}" for largest in each]
@@ -68,5 +57,4 @@ def real(folder: Path) -> float:
 
 
 if __name__ == "__main__":
-    what, where = sys.argv[1], Path(sys.argv[2])
-    sys.exit(int((dict(save=save, table=table, real=real)[what](where) or 0) > BOUND))
+    sys.exit(int((table() if sys.argv[1] == "table" else real(Path(sys.argv[2]))) > BOUND))

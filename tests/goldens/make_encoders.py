@@ -1,8 +1,7 @@
 """Golden outputs of encoders as transformers computes them, from weights made by name:
 
     /tmp/goldens/bin/python tests/goldens/make_encoders.py                # writes encoders.npz
-    /tmp/goldens/bin/python tests/goldens/make_encoders.py --saved DIR    # compares what check_encoders.py saved there
-    /tmp/goldens/bin/python tests/goldens/make_encoders.py --real DIR     # models at the sizes of published ones
+    /tmp/goldens/bin/python tests/goldens/make_encoders.py --real DIR    # models at the sizes of published ones
 
 encoders.npz holds, for each setting of encoder_settings.py, the configuration, the names and shapes of the tensors in the
 folder that transformers saved, and outputs in float32 of a short and of a long line of tokens: features, logits, and of
@@ -99,18 +98,6 @@ def main() -> None:
     np.savez_compressed(FILE, json=json.dumps({"versions": versions, **told}), **arrays)
 
 
-def saved(folder: Path) -> None:
-    """Writes errors.json: how far transformers is from its golden outputs with the weights that posjax wrote."""
-    golden, errors = np.load(FILE), {}
-    for path in sorted(each for each in folder.iterdir() if each.is_dir()):
-        case, kind = path.name, SETTINGS[path.name][0]
-        found = outputs_of(read(kind, path), LONG)
-        each = (np.abs(found[n] - golden[f"{case} long {n}"]).max() / np.abs(found[n]).max() for n in found)
-        errors[case] = max(map(float, each))
-        print(case, errors[case])
-    (folder / "errors.json").write_text(json.dumps(errors, indent=2))
-
-
 @torch.no_grad()
 def real(folder: Path) -> None:
     """Random models at the sizes of published ones, with 2 layers, and their logits of a line as long as their tables."""
@@ -128,6 +115,6 @@ def real(folder: Path) -> None:
 if __name__ == "__main__":
     transformers.utils.logging.disable_progress_bar()
     if sys.argv[1:]:
-        {"--saved": saved, "--real": real}[sys.argv[1]](Path(sys.argv[2]))
+        real(Path(sys.argv[2]))
     else:
         main()

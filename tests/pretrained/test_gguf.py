@@ -1,21 +1,17 @@
-"""GGUF files made as llama.cpp's converter makes them equal their folders; hostile headers; tokenizers."""
+"""GGUF files made as llama.cpp's converter makes them equal their folders; tokenizers."""
 
 import json
 import math
-import struct
 
-import jax
 import numpy as np
 import pytest
 import safetensors.numpy
-from goldens.language_cases import tokens_of, written
+from goldens.language_cases import written
 
-import posjax as pj
 from posjax import pretrained
 from posjax.data.tokens import load_tokenizer
-from posjax.gguf import GGUF
-from posjax.pretrained.language.family import resolved
-from posjax.pretrained.language.gguf import in_halves
+from posjax.pretrained.language.gguf import open_gguf
+from posjax.pretrained.language.saving import resolved
 from posjax.pretrained.parameters import paths_of
 
 gguf = pytest.importorskip("gguf", reason="the package gguf (extra gguf) is not installed")
@@ -24,6 +20,7 @@ F32, F16, Q8_0 = (gguf.GGMLQuantizationType[name] for name in ("F32", "F16", "Q8
 # Changes of the cases' configurations to what GGUF files can say.
 PLAIN = {"rope_parameters": {"rope_theta": 5000.0, "rope_type": "default"}}
 WITHOUT_WINDOW = dict(use_sliding_window=False, sliding_window=None, layer_types=["full_attention"] * 2)
+FAST = ["llama", "gemma3", "gpt2"]
 FILES = {
     "llama": {},
     "qwen2": PLAIN | WITHOUT_WINDOW,
@@ -138,13 +135,7 @@ def converted(folder, path, kind=F32, **fields):
     return path
 
 
-def logits(model, params):
-    tokens = tokens_of(12)[None]
-    return np.asarray(jax.jit(model.apply)(params, tokens, pj.sites(12)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", FILES)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[] if c in FAST else pytest.mark.slow) for c in FILES])
 def test_a_file_is_the_folder_that_it_was_made_of(case, tmp_path):
     folder = written(case, tmp_path / "folder", **FILES[case])
     one, params = pretrained.load(folder)
@@ -159,34 +150,15 @@ def test_a_file_is_the_folder_that_it_was_made_of(case, tmp_path):
     ]
     assert fields[0] == fields[1]
     assert resolved(one)["encoding"] == resolved(other)["encoding"]
-    np.testing.assert_allclose(logits(other, found), logits(one, params), atol=2e-6 * np.abs(logits(one, params)).max())
 
 
-@pytest.mark.parametrize(("kind", "bound"), [(F16, 2e-3), (Q8_0, 3e-2)])
+@pytest.mark.parametrize(("kind", "bound"), [(F16, 1e-3), (Q8_0, 1e-2)])
 def test_quantised_tensors_are_near(kind, bound, tmp_path):
-    folder = written("gemma3", tmp_path / "folder", query_pre_attn_scalar=12)
-    expected = logits(*pretrained.load(folder))
-    found = logits(*pretrained.load(converted(folder, tmp_path / "model.gguf", kind)))
-    assert 0 < np.abs(found - expected).max() < bound * np.abs(expected).max()
-
-
-def test_rows_of_llama_can_be_read_as_they_are(tmp_path):
-    """Interleaved rows under rope(layout="interleaved") give the logits of halves under rope()."""
-    folder = written("llama", tmp_path / "folder", **PLAIN)
-    model, params = pretrained.load(converted(folder, tmp_path / "model.gguf"))
-    flat = paths_of(params)
-    again = {}
-    for path, leaf in flat.items():
-        again[path] = np.asarray(leaf)
-        if "attention/qkv" in path:  # [M, K, n, D] or [K, n, D]: n is the query heads of a key head, the key, the value
-            turned = again[path][..., :-1, :]
-            pairs = turned.reshape(*turned.shape[:-1], 2, -1).swapaxes(-1, -2).reshape(turned.shape)
-            again[path] = np.concatenate([pairs, again[path][..., -1:, :]], axis=-2)
-    as_stored = jax.tree.unflatten(jax.tree.structure(params), [again[path] for path in flat])
-    other = model.clone(encoding=model.encoding.replace("rope(", "rope(layout='interleaved', "))
-    np.testing.assert_allclose(logits(other, as_stored), logits(model, params), atol=1e-5)
-    rows = np.arange(24).reshape(12, 2)
-    assert np.array_equal(in_halves(permuted(rows, 3), 3), rows)
+    folder = written("gpt2", tmp_path / "folder")
+    tensors = safetensors.numpy.load_file(folder / "model.safetensors")
+    weights = open_gguf(converted(folder, tmp_path / "model.gguf", kind))
+    for name in ("transformer.wte.weight", "transformer.h.0.mlp.c_fc.weight"):
+        assert 0 < np.abs(weights[name] - tensors[name]).max() < bound * np.abs(tensors[name]).max()
 
 
 @pytest.mark.parametrize(
@@ -233,42 +205,11 @@ def whole(tmp_path_factory):
     return converted(written("gpt2", folder / "folder"), folder / "model.gguf").read_bytes()
 
 
-@pytest.mark.parametrize("share", [0.001, 0.01, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.001, 0.1, 0.99])
 def test_a_file_that_is_cut_off_is_refused(share, whole, tmp_path):
     (tmp_path / "cut.gguf").write_bytes(whole[: int(share * len(whole))])
     with pytest.raises(ValueError, match=r"cut off or damaged|is not a GGUF"):
         pretrained.load(tmp_path / "cut.gguf")
-
-
-HUGE = 2**62
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        struct.pack("<IQQ", 3, HUGE, 0),
-        struct.pack("<IQQ", 3, 0, HUGE),
-        struct.pack("<IQQ", 9, 0, 0),
-        struct.pack("<IQQQ", 3, 0, 1, HUGE),  # a key of so many bytes
-        struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, 8, HUGE),  # an array of so many texts
-        struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, 4, HUGE),  # of so many numbers
-        struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"k", 9, 9, 1),  # of arrays
-        struct.pack("<IQQQ1sI", 3, 0, 1, 1, b"k", 77),  # a value of no kind
-        struct.pack("<IQQQ1sIQQIQ", 3, 1, 0, 1, b"t", 2, HUGE, HUGE, 0, 0),  # a tensor of 2^124 numbers
-        struct.pack("<IQQQ1sIQIQ", 3, 1, 0, 1, b"t", 1, 32, 0, HUGE),  # beyond the end
-        struct.pack("<IQQQ1sIQIQ", 3, 1, 0, 1, b"t", 1, 32, 99, 0),  # of no type
-        struct.pack("<IQQQ1sI", 3, 1, 0, 1, b"t", 10**9),  # of so many axes
-        struct.pack("<IQQ", 3, 5, 0)  # five tensors over the same bytes, together larger than the file
-        + b"".join(struct.pack("<Q1sIQIQ", 1, bytes([97 + i]), 1, 16, 0, 0) for i in range(5)),
-        struct.pack("<IQQQ2s", 3, 0, 1, 2, b"\xff\xfe"),  # a key that is not UTF-8
-    ],
-)
-def test_hostile_headers_are_refused_in_one_line(header, tmp_path):
-    path = tmp_path / "hostile.gguf"
-    path.write_bytes(b"GGUF" + header + bytes(96))
-    with pytest.raises(ValueError, match=r"hostile\.gguf is cut off or damaged") as refused:
-        GGUF(path)
-    assert "\n" not in str(refused.value)
 
 
 def tokenizer(path, **fields):

@@ -6,18 +6,14 @@ import jax
 import numpy as np
 import pytest
 
-from posjax.models import BlockConfig, Decoder, Encoder, EncoderDecoder, ViT
+from posjax.models import BlockConfig, Decoder, EncoderDecoder, ViT
 from posjax.pretrained.fields import json_fields
 from posjax.pretrained.parameters import expected_params, paths_of
 
 SMALL = dict(width=8, num_heads=2)
+NORMED = BlockConfig(qk_norm=("all_heads", False, True), **SMALL)
 MODELS = {
-    "a pattern of norms": Decoder(5, block=BlockConfig(qk_norm=("all_heads", False, True), **SMALL), depth=5),
-    "a pattern of encodings": Decoder(
-        5, encoding=("t5", "rope", "cope"), block=BlockConfig(**SMALL), depth=4, injection="every_layer"
-    ),
-    "lape": Decoder(5, encoding=("sinusoidal", "rope"), block=BlockConfig(**SMALL), depth=4, injection="lape"),
-    "no first norm": Encoder(5, block=BlockConfig(**SMALL), depth=3, first_norm=False),
+    "patterns": Decoder(5, encoding=("t5", "rope", "cope"), block=NORMED, depth=4, injection="every_layer"),
     "two stacks": EncoderDecoder(5, block=BlockConfig(**SMALL), depth=2, decoder_depth=3),
     "a ViT": ViT(3, block=BlockConfig(layer_scale=1.0, **SMALL), depth=3, patch_size=4, image_size=(8, 8)),
 }

@@ -17,10 +17,7 @@ from posjax.pretrained.parameters import paths_of
 from posjax.pretrained.vision.loading import describe_file, parameters
 from posjax.pretrained.vision.origin import Hints
 
-QUICK = [  # of each origin some that differ most
-    "timm deit_distilled", "timm dinov2_giant", "timm dinov3_gated", "transformers vit_model", "transformers dinov2_reg",
-    "google map stacked", "timm eva02_large", "timm eva02_enormous", "timm rope_mixed_ape",
-]  # fmt: skip
+QUICK = ["timm deit_distilled", "timm rope_mixed_ape", "transformers dinov2_reg", "google map stacked"]
 FULL = [
     "vit_base_patch16_224", "vit_huge_patch14_224", "deit_small_distilled_patch16_224", "deit3_small_patch16_224",
     "vit_small_patch14_reg4_dinov2", "vit_giant_patch14_dinov2", "vit_small_patch16_dinov3",
@@ -33,33 +30,21 @@ FULL = [
 SMALL = ("vit_base_patch16_224", "deit_small_distilled", "dinov3_qkvb", "vit_tiny_r_s16")
 
 
-def slow_but(quick, values):
-    """Values of a parameter, slow where no word of `quick` is in their name."""
-    names = [value if isinstance(value, str) else " ".join(value) for value in values]
-    quickly = [any(word in name for word in quick) for name in names]
-    return [v if now else pytest.param(v, marks=pytest.mark.slow) for v, now in zip(values, quickly, strict=True)]
-
-
-def check_logits(case, spelling, which, folder):
-    key = case if spelling == "safetensors" else f"{case} {spelling}"
-    sizes = [name.rsplit(" ", 1)[1] for name in FILE if name.rsplit(" ", 1)[0] == key]
-    size = tuple(int(side) for side in sizes[which].split("x"))
-    model, params = pretrained.load(written(case, spelling, folder), image_size=size, **asked(case))
-    logits = jax.jit(model.apply)(params, images(*size), model.sites(*size))
-    theirs = FILE[f"{key} {sizes[which]}"]
-    assert np.abs(theirs).max() > 0.5
-    np.testing.assert_allclose(logits, theirs, rtol=0, atol=5e-5 if "hybrid" in case else 1e-5)
-
-
-@pytest.mark.parametrize("case", slow_but(QUICK, CASES), ids=" ".join)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, marks=[] if " ".join(c).startswith(tuple(QUICK)) else pytest.mark.slow) for c in CASES],
+    ids=" ".join,
+)
 def test_logits_are_theirs_at_another_size(case, tmp_path):
-    check_logits(*case, 1, tmp_path)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("case", CASES, ids=" ".join)
-def test_logits_are_theirs_at_the_size_of_the_file(case, tmp_path):
-    check_logits(*case, 0, tmp_path)
+    name, spelling = case
+    key = name if spelling == "safetensors" else f"{name} {spelling}"
+    size = next(golden.rsplit(" ", 1)[1] for golden in reversed(list(FILE)) if golden.rsplit(" ", 1)[0] == key)
+    height, width = map(int, size.split("x"))
+    model, params = pretrained.load(written(*case, tmp_path), image_size=(height, width), **asked(name))
+    logits = jax.jit(model.apply)(params, images(height, width), model.sites(height, width))
+    theirs = FILE[f"{key} {size}"]
+    assert np.abs(theirs).max() > 0.5
+    np.testing.assert_allclose(logits, theirs, rtol=0, atol=5e-5 if "hybrid" in name else 1e-5)
 
 
 def full_size_source(name):
@@ -158,17 +143,15 @@ def test_a_configuration_says_how_pixels_are_scaled_and_what_classes_are_called(
     assert told.labels == tuple(f"LABEL_{i}" for i in range(5))
 
 
-@pytest.mark.slow
 def test_heads_registers_and_pooling_may_be_chosen(tmp_path):
     path = written("transformers dinov3", "safetensors", tmp_path)
-    x = images(32, 32)
     model, params = pretrained.load(path)
-    tokens, same = pretrained.load(path, pooling="none")
-    assert (model.pooling, model.num_registers, tokens.num_registers) == ("cls", 2, 3)
-    behind = tokens.apply(same, x, tokens.sites(32, 32))
-    np.testing.assert_allclose(behind[:, 0], model.apply(params, x, model.sites(32, 32)), atol=1e-6)
-    averaged, same = pretrained.load(path, pooling="mean")
-    np.testing.assert_allclose(behind[:, 3:].mean(axis=1), averaged.apply(same, x, averaged.sites(32, 32)), atol=1e-6)
+    assert (model.pooling, model.num_registers) == ("cls", 2)
+    prefix = np.concatenate([params["params"][name] for name in ("cls", "registers")], axis=-2)
+    for pooling in ("none", "mean"):
+        tokens, same = pretrained.load(path, pooling=pooling)
+        assert (tokens.pooling, tokens.num_registers) == (pooling, 3)
+        np.testing.assert_array_equal(same["params"]["registers"], prefix)
     model, params = pretrained.load(written("transformers vit_model", "safetensors", tmp_path), pre_logits=None)
     assert (model.pre_logits, "pre_logits" in params["params"]) == (None, False)
     model, params = pretrained.load(written("transformers vit", "safetensors", tmp_path), num_classes=0)

@@ -1,7 +1,6 @@
 """`load` reads the files of `save`; unreadable files are refused with the mend."""
 
 import json
-import pickle
 import re
 import warnings
 from pathlib import Path
@@ -15,7 +14,7 @@ from goldens.pretrained_cases import SPEC, asked, recommended, weights_of, writt
 from goldens.pretrained_weights import google_shapes, google_tensors, made
 
 from posjax import pretrained
-from posjax.models import BlockConfig, ViT
+from posjax.models import ViT
 from posjax.pretrained.entries import Entry, contiguous, read_entries, write_entries
 from posjax.pretrained.files import WeightsFile
 from posjax.pretrained.parameters import expected_params
@@ -34,22 +33,18 @@ def of(model, channels=3):
     )
 
 
+TIMM = dict(num_registers=2, layer_scale=0.1, mlp="swiglu", mlp_bias=True, norm_epsilon=1e-3, distillation_token=True)
+OWN = dict(encoding=("learned", "beit()"), pre_logits=5, num_kv_heads=1, mlp_norm=True, placement="after")
+
+
 @pytest.mark.parametrize(
     ("fields", "names"),
     [
-        (dict(), "timm"),
-        (dict(num_registers=2, layer_scale=0.1, mlp="swiglu", mlp_bias=True, norm_epsilon=1e-3), "timm"),
-        (dict(distillation_token=True, num_registers=1, mlp="gelu_exact"), "timm"),
-        pytest.param(dict(pooling="map", num_heads=4), "timm", marks=pytest.mark.slow),
+        (TIMM, "timm"),
+        (dict(pooling="map", num_heads=4, resnet=(1,), resnet_width=32, image_size=(16, 32), patch_size=2), "timm"),
         (dict(pooling="mean", norm_after_pooling=True, num_registers=3), "timm"),
-        (dict(encoding="dinov3(base=50)", layer_scale=1.0, mlp="swiglu", mlp_bias=True), "timm"),
-        pytest.param(
-            dict(resnet=(1,), resnet_width=32, image_size=(16, 32), patch_size=2), "timm", marks=pytest.mark.slow
-        ),
-        (dict(encoding="learned + rope_mixed", injection="every_layer"), "posjax"),
-        (dict(encoding=("learned", "beit()"), pre_logits=5, num_kv_heads=1), "posjax"),
-        (dict(mlp_norm=True, placement="after"), "posjax"),
-        (dict(pooling="none", encoding="raster(width=3) >> learned"), "posjax"),
+        (OWN, "posjax"),
+        (dict(pooling="none", encoding="dinov3(base=50)", layer_scale=1.0), "posjax"),
     ],
     ids=str,
 )
@@ -67,39 +62,45 @@ def test_what_is_saved_comes_back_bit_by_bit(fields, names, tmp_path):
 def test_what_is_saved_is_resized_pooled_and_scaled_as_asked(tmp_path):
     """A prefix token that is no longer read stays as a register, under our own names too."""
     path = tmp_path / "vit.safetensors"
-    for fields in (dict(encoding="rope(base=100)", num_registers=1), dict(num_registers=1, mlp="gelu_exact")):
-        model = ViT.from_config(SMALL | fields | dict(depth=1))
-        params = of(model)
-        pretrained.save(path, model, params, mean=(0.1, 0.2, 0.3), std=(1, 1, 1))
-        told = pretrained.info(path, pooling="mean", dtype="bfloat16")
-        assert (told.mean, told.std, told.method) == ((0.1, 0.2, 0.3), (1.0, 1.0, 1.0), "torch_bicubic")
-        assert (told.model.num_registers, told.model.block.dtype) == (2, "bfloat16")
-        tokens, same = pretrained.load(path, pooling="none")
-        x, site = np.ones((1, 8, 12, 3), np.float32), model.sites(8, 12)
-        whole = jax.jit(model.clone(num_classes=0).apply)(params, x, site)
-        np.testing.assert_allclose(jax.jit(tokens.apply)(same, x, site)[:, 0], whole, atol=1e-5)
-        assert pretrained.load(path, image_size=16)[0].image_size == (16, 16)
+    model = ViT.from_config(SMALL | dict(encoding="learned + rope(base=100)", num_registers=1, depth=1))
+    params = of(model)
+    pretrained.save(path, model, params, mean=(0.1, 0.2, 0.3), std=(1, 1, 1))
+    info = pretrained.info(path, pooling="mean", dtype="bfloat16")
+    assert (info.mean, info.std, info.method) == ((0.1, 0.2, 0.3), (1.0, 1.0, 1.0), "torch_bicubic")
+    assert (info.model.num_registers, info.model.block.dtype) == (2, "bfloat16")
+    tokens, same = pretrained.load(path, pooling="none", image_size=16)
+    assert tokens.image_size == (16, 16)
+    prefix = [params["params"][name] for name in ("cls", "registers")]
+    np.testing.assert_array_equal(same["params"]["registers"], np.concatenate(prefix))
     with pytest.raises(ValueError, match="a ViT has no field 'poling'; did you mean 'pooling'"):
         pretrained.info(path, poling="mean")
+    refused(path, "encoding is .* by the file's own header, not none: .*with_encoding", encoding="none")
+    refused(path, "num_heads is 2 by the file's own header, not 4", num_heads=4)
+    refused(path, r"grid is \(2, 3\) by the file's own header, not \(3, 2\)", grid=(3, 2))
+    with pytest.raises(ValueError, match=r"head/bias is \(3,\) in the parameters and \(4,\) in the model"):
+        pretrained.save(tmp_path / "x.safetensors", model.clone(num_classes=4), params)
+    with pytest.raises(ValueError, match=r"saved as \.safetensors"):
+        pretrained.save(tmp_path / "x.npz", model, params)
 
 
 def test_types_and_signs_of_zero_come_back(tmp_path):
     model = ViT.from_config(SMALL, param_dtype=jax.numpy.bfloat16)
     params = of(model)
     qkv = [params["params"]["trunk"][f"block_{layer}"]["attention"]["qkv"] for layer in range(2)]
-    qkv[0]["bias"] *= np.float32(-0.0)
+    qkv[0]["bias"] = np.full((2, 3, 8), -0.0, jax.numpy.bfloat16)
     qkv[1]["bias"] = np.zeros((2, 3, 8), jax.numpy.bfloat16)
-    params = jax.tree.map(lambda x, like: np.asarray(x, like.dtype), params, of(model))
+    params["params"]["head"]["kernel"][0, 0] = 1e5
     pretrained.save(tmp_path / "vit.safetensors", model, params)
     again, loaded = pretrained.load(tmp_path / "vit.safetensors")
     assert again.block.param_dtype == model.block.param_dtype
     assert_same(params, loaded)
     held = safetensors.numpy.load_file(tmp_path / "vit.safetensors")
     assert {"blocks.0.attn.qkv.bias"} == {name for name in held if name.endswith("qkv.bias")}
+    refused(tmp_path / "vit.safetensors", "head/kernel .* which float16 does not hold", param_dtype="float16")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["timm deit_distilled", "timm dinov2_giant", "timm map", "timm dinov3_gated"])
+@pytest.mark.parametrize("case", ["timm deit_distilled", "timm dinov2_giant", "timm map"])
 def test_a_file_of_timms_is_saved_as_it_was(case, tmp_path):
     model, params = pretrained.load(written(case, "safetensors", tmp_path), **asked(case))
     pretrained.save(tmp_path / "again.safetensors", model, params)
@@ -107,22 +108,6 @@ def test_a_file_of_timms_is_saved_as_it_was(case, tmp_path):
     was = weights_of(case)
     assert again.keys() == was.keys()
     assert all(np.array_equal(again[name], was[name]) for name in was)
-
-
-def test_a_weight_that_float16_does_not_hold_is_refused(tmp_path):
-    model = ViT.from_config(SMALL)
-    params = of(model)
-    params["params"]["head"]["kernel"][0, 0] = 1e5
-    pretrained.save(tmp_path / "vit.safetensors", model, params)
-    refused(tmp_path / "vit.safetensors", r"head/kernel has 1e\+05, which float16 does not hold", param_dtype="float16")
-
-
-def test_params_of_another_model_are_not_saved(tmp_path):
-    model = ViT.from_config(SMALL)
-    with pytest.raises(ValueError, match=r"head/bias is \(3,\) in the parameters and \(4,\) in the model"):
-        pretrained.save(tmp_path / "x.safetensors", model.clone(num_classes=4), of(model))
-    with pytest.raises(ValueError, match=r"saved as \.safetensors"):
-        pretrained.save(tmp_path / "x.npz", model, of(model))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -142,38 +127,25 @@ def test_parts_of_a_mapped_file_are_read_from_their_place(dtype, tmp_path):
     np.testing.assert_array_equal(contiguous([joined]), [*arrays["first"], *arrays["first"][2:]])
 
 
-def test_a_mapped_file_that_becomes_shorter_is_refused(tmp_path):
-    path = tmp_path / "w.safetensors"
-    safetensors.numpy.save_file({"w": np.zeros(4096, np.float32)}, path)
-    mapped = WeightsFile.of(path)["w"]
-    with path.open("r+b") as file:
-        file.truncate(8192)
-    with pytest.raises(ValueError, match="was cut off while it was read: fetch it again"):
-        contiguous([mapped])
-
-
 def test_entries_turn_round():
     entries = [
         Entry("qkv", ("q", "k", "v"), "(s h d) m -> m h d"),
         Entry("table", "rows", "1 t m -> t m", without=(1, 2)),
         Entry("bias", "b", "(h d) -> h d", optional=True),
-        Entry("waves", ("w0", "w1"), "a s c -> a c", turned=True),
     ]
     params = {name: made(name, (6, 2, 4)) for name in "qkv"} | {"rows": made("rows", (9, 6)), "b": np.zeros((2, 4))}
-    params |= {name: made(name, (2, 3)) for name in ("w0", "w1")}
     params["rows"][1:3] = 0
     tensors = dict(write_entries(entries, params, {"h": 2}))
-    assert {name: array.shape for name, array in tensors.items()} == {
-        **{"qkv": (24, 6), "table": (1, 7, 6)},
-        "waves": (2, 2, 3),
-    }
-    np.testing.assert_array_equal(tensors["waves"][0, 1], params["w1"][1])
+    assert {name: array.shape for name, array in tensors.items()} == {"qkv": (24, 6), "table": (1, 7, 6)}
     # torch: [3, heads, head_dim, inputs]
     np.testing.assert_array_equal(tensors["qkv"].reshape(3, 2, 4, 6)[1, 1, 3], params["k"][:, 1, 3])
     back = read_entries(entries, tensors, {path: array.shape for path, array in params.items()}, {"h": 2})
     assert all(np.array_equal(back[path], params[path]) for path in params)
     params["rows"][1] = 1
     assert write_entries(entries, params, {"h": 2}) is None
+    waves = Entry("waves", ("w0", "w1"), "a s c -> a c", turned=True)  # only read
+    turned = read_entries([waves], {"waves": made("waves", (2, 2, 3))}, {"w0": (2, 3), "w1": (2, 3)}, {})
+    np.testing.assert_array_equal(turned["w1"], made("waves", (2, 2, 3))[::-1, 1])
 
 
 def test_tensors_are_slices_of_one_parameter():
@@ -205,29 +177,6 @@ def npz(tmp_path, shapes=GOOGLE, **more):
     return path
 
 
-def test_files_that_cannot_be_read_are_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match="there is no file"):
-        pretrained.load(tmp_path / "none.npz")
-    path = npz(tmp_path)
-    whole = path.read_bytes()
-    path.write_bytes(whole[: len(whole) // 2])
-    refused(path, "cut off or no .npz")
-    one, many = tmp_path / "a.safetensors", {"patch_embed.proj.weight": np.ones((4, 3, 2, 2), np.float32)}
-    safetensors.numpy.save_file(many, one)
-    one.write_bytes(one.read_bytes()[:-5])
-    refused(one, "cut off or no safetensors")
-    for name in ("a.pth", "a.bin"):
-        (tmp_path / name).write_bytes(pickle.dumps({}))
-        refused(tmp_path / name, "is pickled.*safetensors.torch.save_file")
-    np.savez(path, **{"embedding/kernel": np.array([{}], object)})
-    refused(path, "embedding/kernel is pickled")
-    (tmp_path / "a.h5").write_bytes(b"")
-    refused(tmp_path / "a.h5", "neither")
-    refused(tmp_path, "holds neither model.safetensors nor")
-    np.savez(path, weights=np.zeros(3))
-    refused(path, r"weights, ...: names of no known family.*google \(embedding/kernel\).*transformers vit.*timm vit")
-
-
 def test_tensors_left_over_missing_or_of_another_shape_are_named(tmp_path):
     refused(npz(tmp_path, **{"Transformer/extra": np.zeros(2)}), "no place for: Transformer/extra")
     lacking = {name: shape for name, shape in GOOGLE.items() if "encoder_norm/scale" not in name}
@@ -249,7 +198,7 @@ def test_a_table_without_a_square_is_not_guessed(tmp_path):
     assert pretrained.info(npz(tmp_path, GOOGLE | big), grid=(7, 28)).model.image_size == (28, 112)
 
 
-@pytest.mark.parametrize("prefixes", [(0,), (1,), (5,), (0, 1), (0, 1, 5)])
+@pytest.mark.parametrize("prefixes", [(5,), (0, 1)])
 def test_every_grid_that_a_message_names_is_taken(prefixes):
     for rows in range(7, 60):
         try:
@@ -264,29 +213,6 @@ def test_every_grid_that_a_message_names_is_taken(prefixes):
             assert rows - height * width in prefixes
 
 
-@pytest.mark.slow
-def test_prefixes_of_wrappers_and_stray_weights_are_not_read_for_a_model(tmp_path):
-    """The same holds for language models: all weights are opened in one place."""
-    model = ViT(
-        num_classes=3,
-        image_size=(8, 8),
-        patch_size=4,
-        block=BlockConfig(width=8, num_heads=2, mlp="gelu_exact"),
-        depth=1,
-    )
-    params = model.init(jax.random.key(0), *model.example(3))
-    file = tmp_path / "model.safetensors"
-    pretrained.save(file, model, params)
-    tensors = {f"_orig_mod.module.{name}": each for name, each in safetensors.numpy.load_file(file).items()}
-    safetensors.numpy.save_file(tensors, file)
-    again, back = pretrained.load(tmp_path, num_heads=2)
-    assert (again.block.width, again.depth) == (8, 1)
-    np.testing.assert_array_equal(back["params"]["head"]["kernel"], params["params"]["head"]["kernel"])
-    index = {"weight_map": {"head.weight": "model-00001-of-00002.safetensors"}}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    refused(tmp_path, "holds model.safetensors and model.safetensors.index.json")
-
-
 def test_what_the_caller_says_is_checked(tmp_path):
     path = npz(tmp_path)
     refused(path, "head has 3 classes, not 10: num_classes=0", num_classes=10)
@@ -297,13 +223,6 @@ def test_what_the_caller_says_is_checked(tmp_path):
     refused(path, "width is read off the file", width=32)
     refused(path, "a ViT has no field 'droppath'; did you mean 'drop_path'", droppath=0.1)
     refused(path, "has a position table, so its encoding is 'learned'", encoding="rope")
-    model = ViT.from_config(SMALL)
-    own = tmp_path / "own.safetensors"
-    pretrained.save(own, model, of(model))
-    refused(own, r"encoding is learned\(\) by the file's own header, not none: .*with_encoding", encoding="none")
-    refused(own, "num_heads is 2 by the file's own header, not 4", num_heads=4)
-    refused(own, r"grid is \(2, 3\) by the file's own header, not \(3, 2\)", grid=(3, 2))
-    assert pretrained.load(own, encoding="learned()", num_heads=2, grid=(2, 3))[0] == model.clone(encoding="learned()")
     refused(path, "no resize is named 'google'", method="google", image_size=16)
     folder = tmp_path / "timm"
     folder.mkdir()
@@ -318,8 +237,7 @@ def test_what_the_caller_says_is_checked(tmp_path):
         ("timm rope", "vit_base_patch16_rope_224"),
         ("timm rope_ape", "vit_small_patch16_rope_ape_224"),
         ("timm rope_reg_gap", "vit_medium_patch16_rope_reg1_gap_256"),
-        *(("timm eva02_small", f"eva02_{size}_patch14_336") for size in ("tiny", "small")),
-        *(("timm eva02_large", f"eva02_{size}_patch14_448") for size in ("base", "large")),
+        ("timm eva02_large", "eva02_base_patch14_448"),
     ],
 )
 def test_every_encoding_that_a_message_recommends_is_the_models(case, name, tmp_path):
@@ -329,9 +247,7 @@ def test_every_encoding_that_a_message_recommends_is_the_models(case, name, tmp_
         pretrained.info(folder, num_heads=2)
     assert recommended(name, str(told.value)) == asked(case)["encoding"]
     for spec in re.findall(r'"([^"]+)"', str(told.value)):
-        model = pretrained.info(folder, num_heads=2, encoding=spec).model
-        assert model.encoding == spec
-        jax.eval_shape(lambda model=model: model.init(jax.random.key(0), *model.example(3)))
+        assert pretrained.info(folder, num_heads=2, encoding=spec).model.encoding == spec
 
 
 def test_eva_with_norms_inside_its_attention_is_refused_by_their_name(tmp_path):
@@ -376,9 +292,6 @@ def test_what_a_configuration_says_and_is_not_known_is_refused(case, config, mes
         ({"model_args": {"act_layer": "gelu_tanh"}}, "gelu"),
         ({"architecture": "vit_base_patch32_siglip_256"}, "gelu"),
         ({"architecture": "vit_large_patch16_siglip_gap_512"}, "gelu"),
-        ({"architecture": "vit_so400m_patch16_siglip_384"}, "gelu"),
-        ({"architecture": "vit_giantopt_patch16_siglip_256"}, "gelu"),
-        ({"architecture": "vit_base_patch16_siglip_512"}, "gelu_exact"),
         ({"architecture": "vit_so400m_patch14_siglip_224"}, "gelu_exact"),
     ],
 )
@@ -387,7 +300,7 @@ def test_the_activation_of_timms_models_by_name(config, mlp, tmp_path):
     assert pretrained.info(configured(tmp_path, "timm vit", config), num_heads=2).model.block.mlp == mlp
 
 
-@pytest.mark.parametrize("case", [case for case in SPEC["cases"] if not case.startswith("google")])
+@pytest.mark.parametrize("case", ["timm vit", "timm rope_mixed", "transformers dinov3"])
 def test_heads_that_nothing_tells_are_guessed_with_a_warning(case):
     """A model of 384 channels has six heads, or twelve as MoCo v3's."""
     small = SPEC["cases"][case]["names"]

@@ -1,19 +1,16 @@
 """DeepSeek-V3 without layers of experts: multi-head latent attention in a Llama."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from posjax.checks import check
-from posjax.encoding import Encoding, parts
 from posjax.hf.kinds import ROPE_KINDS
 from posjax.models.decoder import Decoder
 from posjax.models.latent import Latent
 from posjax.pretrained.entries import Entry, norm, torch_linear
 from posjax.pretrained.language.family import Config, Family
 from posjax.pretrained.language.llama import gated_mlp, layer_norms, outside_layers
-from posjax.pretrained.language.parts import BLOCK, LLAMA_CONSTANTS, LLAMA_KEYS
-from posjax.pretrained.language.patterns import ROTARY_KEYS, written_patterns
+from posjax.pretrained.language.parts import BLOCK, LLAMA_CONSTANTS, LLAMA_KEYS, ROTARY_KEYS
 
 _SIZES = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 # Keys of layers of experts and of the layers that predict further tokens, which transformers does not run.
@@ -79,35 +76,14 @@ def _growth(config: Config) -> float:
     return 0.1 * share * math.log(factor) + 1 if factor > 1 else 1.0
 
 
-def _written_latent(model: Decoder) -> dict[str, Any]:
-    latent = model.block.latent
-    if latent is None:
-        raise ValueError("a 'deepseek_v3' has latent attention")
-    return {
-        **vars(latent),
-        "attention_bias": "out" in model.block.attention_bias,
-        "first_k_dense_replace": model.depth,
-        "num_key_value_heads": model.block.num_heads,
-    }
-
-
-def _written_rotary(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
-    interleaved = getattr(parts(layers[0])[0], "layout", "interleaved") == "interleaved"
-    written = written_patterns("deepseek_v3" if interleaved else "llama")
-    return {"rope_interleave": interleaved, **written(layers, model)}
-
-
 FAMILIES = [
     Family(
         "deepseek_v3",
-        "DeepseekV3ForCausalLM",
         keys={name: key for name, key in LLAMA_KEYS.items() if name not in ("num_key_value_heads", "rms_norm_eps")},
         lines=_entries,
         encoding_keys=ROTARY_KEYS | {"rope_interleave"},
-        written_encoding=_written_rotary,
         constants=LLAMA_CONSTANTS | dict(mlp_bias=False),
         derived=_latent,
-        written_derived=_written_latent,
         derived_keys=frozenset(
             ["attention_bias", "first_k_dense_replace", "head_dim", "num_key_value_heads", "q_lora_rank", *_SIZES]
         ),

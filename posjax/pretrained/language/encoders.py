@@ -10,22 +10,14 @@ from posjax.hf import from_hf
 from posjax.models.encoder import Encoder
 from posjax.pretrained.entries import Entry, heads, layered, norm, torch_linear
 from posjax.pretrained.language.family import Config, Family, Key, layers_of, named
-from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, GATED, bias_switch, embedding, projections
-from posjax.pretrained.language.patterns import written_patterns
+from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, GATED, SIZES, bias_switch, embedding, projections
 
 _POST = dict(placement="post", embedding_norm=True, embedding_scale=1.0, first_norm=True, tied_embedding=True)
 _DROPOUTS = frozenset({"attention_probs_dropout_prob", "hidden_dropout_prob", "gradient_checkpointing"})
 _POOLERS = frozenset(
     f"pooler_{name}" for name in ("fc_size", "num_attention_heads", "num_fc_layers", "size_per_head", "type")
 )
-_SIZES = {
-    "vocab_size": Key("vocab_size"),
-    "hidden_size": Key("width"),
-    "num_hidden_layers": Key("depth"),
-    "num_attention_heads": Key("num_heads"),
-    "intermediate_size": Key("mlp_dim"),
-    "max_position_embeddings": Key("length"),
-}
+_SIZES = SIZES | {"intermediate_size": Key("mlp_dim"), "max_position_embeddings": Key("length")}
 _PLAIN = {"tie_word_embeddings": (True,), "is_decoder": (False,), "position_embedding_type": ("absolute", None)}
 
 
@@ -67,51 +59,28 @@ def _bert_entries(model: Encoder) -> list[Entry]:
     return found + (torch_linear("cls.seq_relationship", "pairs") if model.num_pair_classes else [])
 
 
-def _only_learned(layers: Sequence[Encoding], model: Any) -> dict[str, Any]:
-    if set(layers) != {Learned()} or model.injection != "stem":
-        raise ValueError(f"its layers share one learned() at the stem, they are not {', '.join(map(str, layers))}")
-    return {}
-
-
 def _head_or_none(name: str):
     """Returns the head's activation if the file has the tensor `name`."""
     return lambda model, names: model.head if name in names else None
 
 
-def _bert_architecture(model: Encoder) -> str:
-    if model.head is None:
-        return "BertModel"
-    return "BertForPreTraining" if model.num_pair_classes else "BertForMaskedLM"
-
-
 def _head_as_mlp(config: Config) -> dict[str, Any]:
     """Returns the head's activation, which is the activation of the MLPs."""
-    return {"head": named(ACTIVATIONS)[0](config.get("hidden_act", "gelu"))}
-
-
-def _check_head(model: Encoder) -> dict[str, Any]:
-    if model.head not in (None, model.block.mlp):
-        raise ValueError(f"its head has the activation of its MLPs, {model.block.mlp!r}, not {model.head!r}")
-    if model.num_pair_classes not in (0, 2):
-        raise ValueError(f"its head for pairs has 2 classes, not {model.num_pair_classes}")
-    return {}
+    return {"head": named(ACTIVATIONS)(config.get("hidden_act", "gelu"))}
 
 
 BERT = Family(
     "bert",
-    _bert_architecture,
     keys={
         **_SIZES,
-        "hidden_act": Key("mlp", "gelu", *named(ACTIVATIONS)),
+        "hidden_act": Key("mlp", "gelu", named(ACTIVATIONS)),
         "type_vocab_size": Key("num_types", 2),
         "layer_norm_eps": Key("norm_epsilon", 1e-12),
     },
     constants=_POST,
     derived=_head_as_mlp,
-    written_derived=_check_head,
     lines=_bert_entries,
     encoding=lambda config: (from_hf(config),),
-    written_encoding=_only_learned,
     plain=_PLAIN,
     silent=_DROPOUTS | _POOLERS | {"directionality"},
     prefix="bert.",
@@ -119,7 +88,7 @@ BERT = Family(
     copies={"cls.predictions.decoder.bias": "cls.predictions.bias"},
     respelt=((r"LayerNorm\.gamma$", "LayerNorm.weight"), (r"LayerNorm\.beta$", "LayerNorm.bias")),
     ignored=r".*embeddings\.position_ids",
-    told={
+    by_tensors={
         "head": _head_or_none("cls.predictions.transform.dense.weight"),
         "pooler": lambda model, names: "bert.pooler.dense.weight" in names,
         "num_pair_classes": lambda model, names: 2 if "cls.seq_relationship.weight" in names else 0,
@@ -138,34 +107,20 @@ def _roberta_entries(model: Encoder) -> list[Entry]:
     return found + (torch_linear("roberta.pooler.dense", "pool") if model.pooler else [])
 
 
-def _check_roberta_head(model: Encoder) -> dict[str, Any]:
-    if model.head not in (None, "gelu_exact"):
-        raise ValueError(f"its head has the activation 'gelu_exact', not {model.head!r}")
-    return {"pad_token_id": 1}
-
-
 ROBERTA = Family(
     "roberta",
-    lambda model: "RobertaModel" if model.head is None else "RobertaForMaskedLM",
-    keys=BERT.keys
-    | {
-        "max_position_embeddings": Key(
-            "length", 512, lambda rows: rows and rows - _OFFSET, lambda length: length + _OFFSET
-        )
-    },
+    keys=BERT.keys | {"max_position_embeddings": Key("length", 512, lambda rows: rows and rows - _OFFSET)},
     constants=_POST,
     derived=lambda config: {"head": "gelu_exact"},  # regardless of hidden_act
-    written_derived=_check_roberta_head,
     lines=_roberta_entries,
     encoding=lambda config: (from_hf(config),),
-    written_encoding=_only_learned,
     plain=_PLAIN | {"pad_token_id": (1,)},
     silent=_DROPOUTS | _POOLERS,
     prefix="roberta.",
     tied="lm_head.decoder.weight",
     copies={"lm_head.decoder.bias": "lm_head.bias"},
     ignored=BERT.ignored,
-    told={
+    by_tensors={
         "head": _head_or_none("lm_head.dense.weight"),
         "pooler": lambda model, names: "roberta.pooler.dense.weight" in names,
     },
@@ -185,7 +140,7 @@ def _deberta_entries(model: Encoder) -> list[Entry]:
             Entry(f"{at}LayerNorm.weight", f"{path[Deberta]}scale", "m -> m"),
             Entry(f"{at}LayerNorm.bias", f"{path[Deberta]}shift", "m -> m"),
         ]
-    if model.head:  # two spellings are read, the first is written
+    if model.head:  # in two spellings
         found += _masked_head("cls.predictions.transform.", "cls.predictions.bias")
         found += _masked_head("lm_predictions.lm_head.", "lm_predictions.lm_head.bias")
     return found
@@ -201,43 +156,19 @@ def _deberta_encoding(config: Config) -> tuple[Encoding, ...]:
     return (from_hf(config),)
 
 
-def _written_deberta(layers: Sequence[Encoding], model: Any) -> dict[str, Any]:
-    known = parts(layers[0])
-    table, disentangled = Learned() in known, [part for part in known if isinstance(part, Deberta)]
-    if len(set(layers)) > 1 or model.injection != "stem" or len(known) != table + len(disentangled):
-        raise ValueError(f"its layers share learned() and deberta(shared=True), they are not {layers[0]}")
-    keys = {"position_biased_input": table, "relative_attention": bool(disentangled)}
-    if not disentangled:
-        return keys
-    (one,) = disentangled
-    if not one.shared or one.norm_epsilon != model.block.norm_epsilon:
-        raise ValueError(f"its rows are shared, under a norm of epsilon {model.block.norm_epsilon}; this is {one}")
-    return keys | {
-        "share_att_key": True,
-        "norm_rel_ebd": "layer_norm",
-        "position_buckets": one.position_buckets,
-        "max_relative_positions": one.max_relative_positions,
-        "pos_att_type": list(one.pos_att_type),
-    }
-
-
 _RELATIVE = {"relative_attention", "share_att_key", "norm_rel_ebd", "position_buckets", "max_relative_positions"}
 DEBERTA = Family(
     "deberta-v2",
-    lambda model: "DebertaV2Model" if model.head is None else "DebertaV2ForMaskedLM",
     keys=BERT.keys
     | {
-        # A model without a table of positions has no length, but transformers needs a number.
-        "max_position_embeddings": Key("length", 512, write=lambda length: 512 if length is None else length),
+        "max_position_embeddings": Key("length", 512),
         "type_vocab_size": Key("num_types", 0),
         "layer_norm_eps": Key("norm_epsilon", 1e-7),
     },
     constants=_POST,
     derived=_head_as_mlp,
-    written_derived=lambda model: _check_head(model) | {"legacy": True},
     lines=_deberta_entries,
     encoding=_deberta_encoding,
-    written_encoding=_written_deberta,
     encoding_keys=frozenset({*_RELATIVE, "pos_att_type", "position_biased_input"}),
     plain=_PLAIN | {"conv_kernel_size": (0, None), "attention_head_size": (None,), "embedding_size": (None,)},
     silent=_DROPOUTS
@@ -246,7 +177,7 @@ DEBERTA = Family(
     tied="cls.predictions.decoder.weight",
     copies={"cls.predictions.decoder.bias": "cls.predictions.bias"},
     ignored=r".*embeddings\.position_ids|mask_predictions\..*",  # the latter predict which tokens were replaced
-    told={
+    by_tensors={
         "head": lambda model, names: (
             model.head
             if {"cls.predictions.transform.dense.weight", "lm_predictions.lm_head.dense.weight"} & set(names)
@@ -279,13 +210,6 @@ def _modern_entries(model: Encoder) -> list[Entry]:
     return around + [e for e in layered(layer, model.depth) if not e.names[0].startswith("model.layers.0.attn_norm")]
 
 
-def _written_modern(layers: Sequence[Encoding], model: Any) -> dict[str, Any]:
-    """Writes ModernBERT's encodings; its windows count the keys on both sides together."""
-    keys = written_patterns("modernbert", nested=True)(layers, model)
-    window = keys["sliding_window"]
-    return keys | ({} if window is None else {"local_attention": 2 * (window - 1)})
-
-
 _MODERN_SILENT = """
 attention_dropout classifier_pooling cls_token_id deterministic_flash_attn embedding_dropout initializer_cutoff_factor
 layer_norm_eps mlp_dropout position_embedding_type reference_compile repad_logits_with_grad sparse_pred_ignore_index
@@ -293,22 +217,20 @@ sparse_prediction
 """
 MODERN = Family(
     "modernbert",
-    lambda model: "ModernBertModel" if model.head is None else "ModernBertForMaskedLM",
     keys=_SIZES
     | {
         "max_position_embeddings": Key("length", None),
-        "hidden_activation": Key("mlp", "gelu", *named(GATED)),
+        "hidden_activation": Key("mlp", "gelu", named(GATED)),
         "norm_eps": Key("norm_epsilon", 1e-5),
         "norm_bias": Key("norm_bias", False),
-        "attention_bias": Key("attention_bias", False, *bias_switch(*ALL)),
+        "attention_bias": Key("attention_bias", False, bias_switch(*ALL)),
         "mlp_bias": Key("mlp_bias", False),
-        "classifier_activation": Key("head", "gelu", *named(ACTIVATIONS)),
+        "classifier_activation": Key("head", "gelu", named(ACTIVATIONS)),
         "classifier_bias": Key("head_dense_bias", False),
         "decoder_bias": Key("head_bias", True),
     },
     constants=dict(placement="pre", embedding_norm=True, embedding_scale=1.0, first_norm=False, tied_embedding=True),
     lines=_modern_entries,
-    written_encoding=_written_modern,
     encoding_keys=frozenset(
         {"layer_types", "local_attention", "global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"}
         | {"rope_parameters", "rope_scaling"}
@@ -316,7 +238,7 @@ MODERN = Family(
     plain={"tie_word_embeddings": (True,)},
     silent=_DROPOUTS | frozenset(_MODERN_SILENT.split()),
     tied="decoder.weight",
-    told={"head": _head_or_none("head.dense.weight")},
+    by_tensors={"head": _head_or_none("head.dense.weight")},
     model=Encoder,
 )
 

@@ -7,7 +7,6 @@ from posjax.pretrained.language import deepseek, encoders, gpt, llama, t5
 from posjax.pretrained.language.family import Family
 from posjax.spec import nearest
 
-# If several families have a model, `save` takes the first.
 _ALL = (*llama.FAMILIES, *gpt.FAMILIES, *deepseek.FAMILIES, *encoders.FAMILIES, *t5.FAMILIES)
 FAMILIES: dict[str, Family] = {family.model_type: family for family in _ALL}
 

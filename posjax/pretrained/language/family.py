@@ -2,28 +2,25 @@
 
     LLAMA = Family(
         "llama",
-        "LlamaForCausalLM",
-        keys={"hidden_size": Key("width"), "hidden_act": Key("mlp", "swiglu", *named(GATED)), ...},
+        keys={"hidden_size": Key("width"), "hidden_act": Key("mlp", "silu", named(GATED)), ...},
         lines=lines_of_llama,
     )
 
 A configuration is read whole: each key sets a field of the model, or must have a certain value, or is listed as without
-effect on numbers; any other key is refused by name. The same table writes a configuration.
+effect on numbers; any other key is refused by name.
 """
 
-import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from posjax.checks import check
-from posjax.encoding import Encoding, parts
+from posjax.encoding import Encoding
 from posjax.hf import from_hf_layers
 from posjax.hf.kinds import KINDS
 from posjax.models.decoder import Decoder
 from posjax.pretrained.entries import Entry, layered
-from posjax.pretrained.fields import check_fields
 from posjax.spec import layers_text, nearest, parse_layers
 
 REQUIRED = object()  # default of a key that a configuration must have
@@ -64,30 +61,22 @@ class Key(NamedTuple):
       field: field of the model.
       default: transformers' default, for configurations that lack the key.
       read: function from the key's value to the field's. None stands for itself unless `read` is given.
-      write: the inverse of `read`.
     """
 
     field: str
     default: Any = REQUIRED
     read: Callable[[Any], Any] = lambda value: value
-    write: Callable[[Any], Any] = lambda value: value
 
 
-def named(values: Mapping[Any, Any]) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Returns `read` and `write` of a `Key` with these {key's value: field's value}; the first of equal fields is written."""
+def named(values: Mapping[Any, Any]) -> Callable[[Any], Any]:
+    """Returns the `Key.read` of a key with these {key's value: field's value}."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, Hashable) or value not in values:
             raise ValueError(f"{value!r} is not computed here; {nearest(str(value), [str(name) for name in values])}")
         return values[value]
 
-    def write(value: Any) -> Any:
-        theirs = [name for name, ours in values.items() if ours == value]
-        if not theirs:
-            raise ValueError(f"transformers has no {value!r} there; known: {', '.join(map(str, values.values()))}")
-        return theirs[0]
-
-    return read, write
+    return read
 
 
 @dataclass(frozen=True)
@@ -95,18 +84,14 @@ class Family:
     """The models that one architecture of transformers computes.
 
     Args:
-      model_type, architecture: names of transformers' configuration and class; the latter may be a function of the model.
+      model_type: name of transformers' configuration.
       keys: of its configuration, by name.
       encoding: a configuration's encodings, one for each layer. The configuration has its model_type.
-      written_encoding: turned round: the keys that describe a model's encodings, given one for each layer and the model.
-        ValueError for what the family has no keys for.
-      encoding_keys: the keys that `encoding` reads and `written_encoding` may write; what else that gives is left out.
+      encoding_keys: the keys that `encoding` reads.
       needed: keys that a configuration must have though transformers has a default for them, which few models mean.
       lines: a model's map of tensors, with the layers written once, as {l}.
-      sizes: of letters in the entries' axes beside h (query heads), k (key heads) and d (channels of a head).
       constants: fields that all models of the family have.
       derived: fields that several keys say together, from a configuration; with the keys in `derived_keys`.
-      written_derived: turned round.
       plain: keys that must have one of these values, as only these are computed here.
       silent: keys without effect on logits, beside the keys of any configuration.
       renamed: older spellings of keys.
@@ -115,23 +100,19 @@ class Family:
       tied: name of the head that equals the token embedding if `tied_embedding`; a file may hold it all the same.
       copies: {name of a redundant tensor: name of the tensor that it must equal}.
       respelt: (regular expression, its replacement) for names in old files.
-      told: {field: function from the configuration's model and the tensors' names to its value}, for fields that only the
-        tensors show, such as heads.
+      by_tensors: {field: function from the configuration's model and the tensors' names to its value}, for fields that
+        only the tensors show, such as heads.
       model: class of our model.
     """
 
     model_type: str
-    architecture: str | Callable[[Any], str]
     keys: Mapping[str, Key]
     lines: Callable[[Any], list[Entry]]
-    written_encoding: Callable[[Sequence[Encoding], Any], dict[str, Any]]
     encoding: Callable[[Config], Sequence[Encoding]] = from_hf_layers
     encoding_keys: frozenset[str] = frozenset()
     needed: frozenset[str] = frozenset()
-    sizes: Callable[[Any], dict[str, int]] = lambda model: {}
     constants: Mapping[str, Any] = field(default_factory=dict)
     derived: Callable[[Config], dict[str, Any]] = lambda config: {}
-    written_derived: Callable[[Any], dict[str, Any]] = lambda model: {}
     derived_keys: frozenset[str] = frozenset()
     plain: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     silent: frozenset[str] = frozenset()
@@ -141,17 +122,14 @@ class Family:
     tied: str = "lm_head.weight"
     copies: Mapping[str, str] = field(default_factory=dict)
     respelt: tuple[tuple[str, str], ...] = ()
-    told: Mapping[str, Callable[[Any, Collection[str]], Any]] = field(default_factory=dict)
+    by_tensors: Mapping[str, Callable[[Any, Collection[str]], Any]] = field(default_factory=dict)
     model: type = Decoder
 
-    def made(
-        self, config: Config, shapes: Mapping[str, tuple[int, ...]] | None = None, ignore: Collection[str] = ()
-    ) -> Any:
+    def made(self, config: Config, ignore: Collection[str] = ()) -> Any:
         """Returns the model that a configuration describes, in float32.
 
         Args:
           config: the configuration.
-          shapes: shapes of the tensors in the file beside it; no size may exceed them.
           ignore: unknown keys to skip.
 
         Raises:
@@ -162,56 +140,22 @@ class Family:
         check("the configuration", config, KINDS)
         self._check(config, ignore)
         fields = {key.field: self._value(name, key, config) for name, key in self.keys.items()}
-        check_fields("a model of this configuration", fields, shapes)
         fields |= {**self.constants, **self.derived(config)}
-        told = {name: value for name, value in config.items() if name in {*self._read, "model_type"}}
-        return self.model.from_config(fields, encoding=pattern_text(self.encoding(told)))
-
-    def described(self, model: Any) -> tuple[dict[str, Any], list[str]]:
-        """Returns the configuration of a model and the list of obstacles; the configuration is valid if the list is empty."""
-        if type(model) is not self.model:
-            return {}, [f"a {type(model).__name__} is no {self.model.__name__}"]
-        values, against = resolved(model), []
-        architecture = self.architecture if isinstance(self.architecture, str) else self.architecture(model)
-        config: dict[str, Any] = {"model_type": self.model_type, "architectures": [architecture]}
-        for name, key in self.keys.items():
-            try:
-                value = key.write((values | {"length": model.length})[key.field])
-            except ValueError as error:
-                against.append(f"{key.field}: {error}")
-                continue
-            if value is not None or key.default not in (None, REQUIRED):
-                config[name] = value
-        written: dict[str, Any] = {}
-        try:
-            config |= self.written_derived(model)
-            written = self.written_encoding(layers_of(model), model)
-        except ValueError as error:
-            against.append(str(error))
-        config |= {name: value for name, value in written.items() if name in self.encoding_keys | self.keys.keys()}
-        try:
-            again = model.with_fields(**self.constants) if against else self.made(config)
-            again = resolved(again.with_fields(**{name: model.fields[name] for name in self.told}))
-        except ValueError as error:
-            return config, [*against, str(error)]
-        differing = [name for name, value in values.items() if not _same(value, again[name])]
-        against += [
-            f"{name} is {values[name]} in this model and {again[name]} in one of that family" for name in differing
-        ]
-        return config, against
+        read = {name: value for name, value in config.items() if name in {*self._read, "model_type"}}
+        return self.model.from_config(fields, encoding=pattern_text(self.encoding(read)))
 
     def of_file(self, model: Any, names: Collection[str]) -> Any:
         """Returns the configuration's model with the fields that only the file's tensors show (heads, for example)."""
-        return model.with_fields(**{name: told(model, names) for name, told in self.told.items()})
+        return model.with_fields(**{name: read(model, names) for name, read in self.by_tensors.items()})
 
     def entries(self, model: Any) -> list[Entry]:
-        """The map of a model's tensors."""
+        """Returns the map of a model's tensors."""
         return layered(self.lines(model), model.depth)
 
     def sizes_of(self, model: Any) -> dict[str, int]:
-        """The sizes of letters in the axes of the model's entries."""
+        """Returns the sizes of letters in the axes of the model's entries: query heads, key heads, channels of a head."""
         block = model.block
-        return {"h": block.num_heads, "k": block.key_heads, "d": block.channels, **self.sizes(model)}
+        return {"h": block.num_heads, "k": block.key_heads, "d": block.channels}
 
     def _current(self, config: Config) -> dict[str, Any]:
         current: dict[str, Any] = {}
@@ -267,34 +211,8 @@ def layers_of(model: Any) -> tuple[Encoding, ...]:
     return tuple(pattern[layer % len(pattern)] for layer in range(model.depth))
 
 
-def resolved(model: Any) -> dict[str, Any]:
-    """Returns the fields that a model's numbers depend on, defaults filled in: equal for models that compute the same."""
-    block, layers = model.block, layers_of(model)
-    fields = {name: value for name, value in model.fields.items() if name not in (*COMPUTED, *TRAINING)}
-    fields |= dict(encoding=tuple(sorted(map(str, parts(layer))) for layer in layers))  # sums of encodings that commute
-    fields |= dict(qk_norm=tuple(block.of_layer(layer).qk_norm for layer in range(model.depth)))
-    fields |= dict(head_dim=block.channels, num_kv_heads=block.key_heads)
-    fields |= dict(mlp_dim=block.mlp_channels, mlp_bias=block.has_mlp_bias, logit_scale=block.scale)
-    fields |= dict(attention_bias=tuple(sorted(set(block.attention_bias))))
-    if "decoder_encoding" in fields:
-        depth = model.depth if model.decoder_depth is None else model.decoder_depth
-        fields |= dict(decoder_depth=depth, decoder_encoding=layers_text(parse_layers(model.decoder_encoding)))
-    if "embedding_scale" in fields and fields["embedding_scale"] is None:
-        fields["embedding_scale"] = model.block.width**0.5
-    embeds = any("embed" in layer.hooks for layer in layers)
-    if not embeds:  # then these fields have no effect
-        fields |= dict(length=None, injection=None)
-    return fields
-
-
 def pattern_text(layers: Sequence[Encoding]) -> str:
     """Returns the shortest pattern that repeats to these layers, as text."""
     count = len(layers)
     period = next(p for p in range(1, count + 1) if all(layers[i] == layers[i % p] for i in range(count)))
     return layers_text(layers[:period])
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, (int, float)):
-        return math.isclose(one, other, rel_tol=1e-12)
-    return one == other

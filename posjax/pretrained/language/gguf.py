@@ -145,7 +145,8 @@ def _of_phi3(config: Config, own: Mapping[str, Any], file: GGUF) -> Config:
     if (turning := own.get("rope.dimension_count", head_dim)) != head_dim:
         rotary["partial_rotary_factor"] = turning / head_dim
     if "rope_factors_long.weight" in file:
-        short, long = (_decimals(file[f"rope_factors_{name}.weight"]) for name in ("short", "long"))
+        factors = (file[f"rope_factors_{name}.weight"] for name in ("short", "long"))
+        short, long = ([float(str(number)) for number in numbers] for numbers in factors)  # the shortest decimals
         rotary["rope_scaling"] = {"rope_type": "longrope", "short_factor": short, "long_factor": long}
         length = rotary["original_max_position_embeddings"] = own["rope.scaling.original_context_length"]
         attention = math.sqrt(1 + max(0.0, math.log(config["max_position_embeddings"] / length)) / math.log(length))
@@ -178,10 +179,6 @@ def _of_gemma(model_type: str) -> Callable[[Config, Mapping[str, Any], GGUF], Co
         return config
 
     return made
-
-
-def _of_gpt2(config: Config, own: Mapping[str, Any], file: GGUF) -> Config:
-    return config | {"model_type": "gpt2", "activation_function": "gelu_new"}
 
 
 def _rotary(own: Mapping[str, Any], config: Config, file: GGUF) -> Config:
@@ -225,18 +222,13 @@ def _llama3(file: GGUF, theta: float) -> Config:
     raise ValueError(f"{file.path}: the divisors in rope_freqs.weight are not those of Llama 3's scaling")
 
 
-def _decimals(numbers: np.ndarray) -> list[float]:
-    """Returns the shortest decimals that round to these float32 numbers."""
-    return [float(str(number)) for number in numbers]
-
-
 _ARCHITECTURES = {
     "llama": _of_llama,
     "qwen2": _of_qwen("qwen2"),
     "qwen3": _of_qwen("qwen3"),
     "gemma2": _of_gemma("gemma2"),
     "gemma3": _of_gemma("gemma3_text"),
-    "gpt2": _of_gpt2,
+    "gpt2": lambda config, own, file: config | {"model_type": "gpt2", "activation_function": "gelu_new"},
     "phi3": _of_phi3,
 }
 
@@ -245,15 +237,15 @@ def _undone(config: Config, name: str) -> Callable[[np.ndarray], np.ndarray]:
     """Returns the function from the file's tensor to transformers'."""
     if config["model_type"] == "llama" and (".q_proj." in name or ".k_proj." in name):
         heads = config["num_attention_heads"] if ".q_proj." in name else config["num_key_value_heads"]
-        return lambda rows: in_halves(rows, heads)
+
+        def in_halves(rows: np.ndarray) -> np.ndarray:
+            """Returns rows [H D, ...] whose pairs are (c, c + D/2) in each head, from pairs (2c, 2c + 1)."""
+            pairs = rows.reshape(heads, -1, 2, *rows.shape[1:])
+            return pairs.swapaxes(1, 2).reshape(rows.shape)
+
+        return in_halves
     if config["model_type"].startswith("gemma") and name.endswith("norm.weight"):
         return lambda scale: scale - 1
     if config["model_type"] == "gpt2" and name.endswith(("c_attn.weight", "c_proj.weight", "c_fc.weight")):
         return np.transpose
     return lambda tensor: tensor
-
-
-def in_halves(rows: np.ndarray, num_heads: int) -> np.ndarray:
-    """Returns rows [H D, ...] of queries or keys whose pairs are (c, c + D/2) in each head, from pairs (2c, 2c + 1)."""
-    pairs = rows.reshape(num_heads, -1, 2, *rows.shape[1:])
-    return pairs.swapaxes(1, 2).reshape(rows.shape)

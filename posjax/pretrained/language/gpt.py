@@ -1,41 +1,27 @@
 """GPT-2, GPT-NeoX, GPT-J, BLOOM, MPT, Falcon and Phi: models of layer norms and ungated MLPs, each with its own names."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from posjax.encoding import Encoding
-from posjax.encodings.rotary import Rope
 from posjax.models.decoder import Decoder
 from posjax.pretrained.entries import Entry, norm, torch_linear
 from posjax.pretrained.language.family import WITHOUT_EFFECT, Config, Family, Key, named
-from posjax.pretrained.language.parts import ACTIVATIONS, ALL, BLOCK, bias_switch, embedding, head, projections
-from posjax.pretrained.language.patterns import ROTARY_KEYS, written_patterns
+from posjax.pretrained.language.parts import (
+    ACTIVATIONS,
+    ALL,
+    BLOCK,
+    ROTARY_KEYS,
+    SIZES,
+    bias_switch,
+    embedding,
+    head,
+    projections,
+)
 from posjax.spec import nearest
 
 _ATTENTION = f"{BLOCK}attention/"
 _CONSTANTS = dict(norm="layer", embedding_scale=1.0)
 _SILENT = frozenset({"attention_dropout", "attn_pdrop", "embd_pdrop", "hidden_dropout", "resid_pdrop"})
-
-
-def _one(layers: Sequence[Encoding], name: str) -> Encoding:
-    """Returns the encoding that all layers share.
-
-    Raises:
-      ValueError: the layers differ.
-    """
-    if len(set(layers)) > 1:
-        raise ValueError(f"the layers of a {name!r} have one encoding, not {', '.join(map(str, layers))}")
-    return layers[0]
-
-
-def _without_keys(name: str) -> Callable[[Sequence[Encoding], Decoder], dict[str, Any]]:
-    """Returns a `Family.written_encoding` for a family whose encoding has no key: reading back verifies the encoding."""
-
-    def written(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
-        _one(layers, name)
-        return {}
-
-    return written
 
 
 def _packed(at: str, out: str, axes: str, *, bias: bool) -> list[Entry]:
@@ -88,7 +74,7 @@ _GPT_KEYS = {
     "n_head": Key("num_heads"),
     "n_positions": Key("length", None),
     "n_inner": Key("mlp_dim", None),
-    "activation_function": Key("mlp", "gelu_new", *named(ACTIVATIONS)),
+    "activation_function": Key("mlp", "gelu_new", named(ACTIVATIONS)),
     "layer_norm_epsilon": Key("norm_epsilon", 1e-5),
 }
 _GPT_NAMES = {
@@ -101,11 +87,9 @@ _SUMMARY = {f"summary_{key}" for key in ("activation", "first_dropout", "proj_to
 
 _GPT2 = Family(
     "gpt2",
-    "GPT2LMHeadModel",
     keys={**_GPT_KEYS, "n_positions": Key("length"), "tie_word_embeddings": Key("tied_embedding", True)},
     constants=_CONSTANTS,
     lines=_entries_of_gpt2,
-    written_encoding=_without_keys("gpt2"),
     plain={"scale_attn_by_inverse_layer_idx": (False,), "scale_attn_weights": (True,)},
     silent=_SILENT | _SUMMARY | {"reorder_and_upcast_attn", "n_ctx", "gradient_checkpointing"},
     renamed=_GPT_NAMES,
@@ -126,16 +110,8 @@ def _entries_of_gptj(model: Decoder) -> list[Entry]:
     ]
 
 
-def _written_rotary_dim(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
-    encoding = _one(layers, "gptj")
-    if not isinstance(encoding, Rope):
-        raise ValueError(f"a 'gptj' has rope(...), not {encoding}")
-    return {"rotary_dim": round(encoding.fraction * model.block.channels)}
-
-
 _GPTJ = Family(
     "gptj",
-    "GPTJForCausalLM",
     keys=_GPT_KEYS,
     constants={
         **_CONSTANTS,
@@ -144,7 +120,6 @@ _GPTJ = Family(
     lines=_entries_of_gptj,
     encoding_keys=frozenset({"rotary_dim"}),
     needed=frozenset({"rotary_dim"}),
-    written_encoding=_written_rotary_dim,
     plain={"tie_word_embeddings": (False,), "rotary": (True,)},
     silent=_SILENT | _SUMMARY | {"n_ctx", "gradient_checkpointing", "scale_attn_weights"},
     renamed=_GPT_NAMES,
@@ -168,24 +143,19 @@ def _entries_of_neox(model: Decoder) -> list[Entry]:
 
 _GPT_NEOX = Family(
     "gpt_neox",
-    "GPTNeoXForCausalLM",
     keys={
-        "vocab_size": Key("vocab_size"),
-        "hidden_size": Key("width"),
-        "num_hidden_layers": Key("depth"),
-        "num_attention_heads": Key("num_heads"),
+        **SIZES,
         "intermediate_size": Key("mlp_dim"),
-        "hidden_act": Key("mlp", "gelu", *named(ACTIVATIONS)),
+        "hidden_act": Key("mlp", "gelu", named(ACTIVATIONS)),
         "layer_norm_eps": Key("norm_epsilon", 1e-5),
         "max_position_embeddings": Key("length", None),
-        "use_parallel_residual": Key("placement", True, *named({True: "parallel", False: "pre"})),
-        "attention_bias": Key("attention_bias", True, *bias_switch(*ALL)),
+        "use_parallel_residual": Key("placement", True, named({True: "parallel", False: "pre"})),
+        "attention_bias": Key("attention_bias", True, bias_switch(*ALL)),
         "tie_word_embeddings": Key("tied_embedding", False),
     },
     constants=_CONSTANTS,
     lines=_entries_of_neox,
     encoding_keys=ROTARY_KEYS | {"rotary_pct", "rotary_emb_base"},
-    written_encoding=written_patterns("gpt_neox"),
     silent=_SILENT | {"is_decoder"},
     prefix="gpt_neox.",
     ignored=r".*attention\.(bias|masked_bias|rotary_emb\.inv_freq)",
@@ -208,7 +178,6 @@ def _entries_of_bloom(model: Decoder) -> list[Entry]:
 
 _BLOOM = Family(
     "bloom",
-    "BloomForCausalLM",
     keys={
         "vocab_size": Key("vocab_size"),
         "hidden_size": Key("width"),
@@ -219,7 +188,6 @@ _BLOOM = Family(
     },
     constants={**_CONSTANTS, "embedding_norm": True},
     lines=_entries_of_bloom,
-    written_encoding=_without_keys("bloom"),
     plain={"apply_residual_connection_post_layernorm": (False,), "n_inner": (None,)},
     silent=_SILENT
     | {
@@ -269,15 +237,8 @@ def _mpt_attention(config: Config) -> dict[str, Any]:
     return dict(qkv_clip=attention.get("clip_qkv") or None, logit_scale=attention.get("softmax_scale"))
 
 
-def _written_mpt(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
-    exponent = getattr(_one(layers, "mpt"), "exponent", 8)
-    block = model.block
-    return {"attn_config": {"alibi_bias_max": exponent, "clip_qkv": block.qkv_clip, "softmax_scale": block.scale}}
-
-
 _MPT = Family(
     "mpt",
-    "MptForCausalLM",
     keys={
         "vocab_size": Key("vocab_size"),
         "d_model": Key("width"),
@@ -289,7 +250,6 @@ _MPT = Family(
     },
     constants={**_CONSTANTS, **dict(norm_bias=False, attention_bias=(), mlp="gelu_exact", mlp_bias=False)},
     lines=_entries_of_mpt,
-    written_encoding=_written_mpt,
     encoding_keys=frozenset({"attn_config"}),
     derived=_mpt_attention,
     derived_keys=frozenset({"attn_config"}),
@@ -336,39 +296,12 @@ def _falcon(config: Config) -> dict[str, Any]:
     return fields | dict(placement=placement, num_kv_heads=kv_heads)
 
 
-def _written_falcon(model: Decoder) -> dict[str, Any]:
-    if model.block.placement not in _FALCON_NORMS:
-        raise ValueError(f"a 'falcon' has no placement {model.block.placement!r}")
-    kv_heads = model.block.key_heads
-    new = model.block.placement == "parallel" or kv_heads not in (1, model.block.num_heads)
-    options = {
-        "new_decoder_architecture": new,
-        "multi_query": kv_heads == 1,
-        "num_kv_heads": kv_heads if new else model.block.num_heads,
-        "parallel_attn": model.block.placement != "pre",
-        "bias": model.block.has_mlp_bias,
-    }
-    return options | ({"num_ln_in_parallel_attn": 2 if model.block.placement == "parallel" else 1} if new else {})
-
-
-_written_falcon_rotary = written_patterns("falcon")
-
-
-def _written_falcon_encoding(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
-    encoding = _one(layers, "falcon")
-    return {"alibi": True} if "alibi" in str(encoding) else {"alibi": False, **_written_falcon_rotary(layers, model)}
-
-
 _FALCON = Family(
     "falcon",
-    "FalconForCausalLM",
     keys={
-        "vocab_size": Key("vocab_size"),
-        "hidden_size": Key("width"),
-        "num_hidden_layers": Key("depth"),
-        "num_attention_heads": Key("num_heads"),
+        **SIZES,
         "ffn_hidden_size": Key("mlp_dim", None),
-        "activation": Key("mlp", "gelu", *named(ACTIVATIONS)),
+        "activation": Key("mlp", "gelu", named(ACTIVATIONS)),
         "max_position_embeddings": Key("length", None),
         "layer_norm_epsilon": Key("norm_epsilon", 1e-5),
         "tie_word_embeddings": Key("tied_embedding", True),
@@ -376,9 +309,7 @@ _FALCON = Family(
     constants=_CONSTANTS,
     lines=_entries_of_falcon,
     encoding_keys=ROTARY_KEYS | {"alibi"},
-    written_encoding=_written_falcon_encoding,
     derived=_falcon,
-    written_derived=_written_falcon,
     derived_keys=frozenset(
         ["bias", "multi_query", "new_decoder_architecture", "num_kv_heads", "num_ln_in_parallel_attn", "parallel_attn"]
     ),
@@ -407,16 +338,12 @@ def _entries_of_phi(model: Decoder) -> list[Entry]:
 
 _PHI = Family(
     "phi",
-    "PhiForCausalLM",
     keys={
-        "vocab_size": Key("vocab_size"),
-        "hidden_size": Key("width"),
-        "num_hidden_layers": Key("depth"),
-        "num_attention_heads": Key("num_heads"),
+        **SIZES,
         "num_key_value_heads": Key("num_kv_heads", None),
         "head_dim": Key("head_dim", None),
         "intermediate_size": Key("mlp_dim"),
-        "hidden_act": Key("mlp", "gelu_new", *named(ACTIVATIONS)),
+        "hidden_act": Key("mlp", "gelu_new", named(ACTIVATIONS)),
         "layer_norm_eps": Key("norm_epsilon", 1e-5),
         "max_position_embeddings": Key("length", None),
     },
@@ -426,7 +353,6 @@ _PHI = Family(
     },
     lines=_entries_of_phi,
     encoding_keys=ROTARY_KEYS,
-    written_encoding=written_patterns("phi"),
     plain={"tie_word_embeddings": (False,), "qk_layernorm": (False,)},
     silent=_SILENT,
 )

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from posjax.encoding import Encoding, parts
-from posjax.encodings.scalings_by_length import LongRope
 from posjax.encodings.temperature import LearnedSink
 from posjax.hf import from_hf_layers
 from posjax.models.decoder import Decoder
@@ -16,16 +15,17 @@ from posjax.pretrained.language.parts import (
     GATED,
     LLAMA_CONSTANTS,
     LLAMA_KEYS,
+    ROTARY_KEYS,
+    WINDOW_KEYS,
     bias_switch,
     embedding,
     head,
     projections,
 )
-from posjax.pretrained.language.patterns import ROTARY_KEYS, WINDOW_KEYS, written_patterns
 
 _LAYER = "model.layers.{l}."
 _SILENT = frozenset({"attention_dropout"})
-_BIASED = {"attention_bias": Key("attention_bias", False, *bias_switch(*ALL)), "mlp_bias": Key("mlp_bias", False)}
+_BIASED = {"attention_bias": Key("attention_bias", False, bias_switch(*ALL)), "mlp_bias": Key("mlp_bias", False)}
 _GROUPED = LLAMA_KEYS | {"num_key_value_heads": Key("num_kv_heads")}
 _HEAD_DIM = {"head_dim": Key("head_dim", None)}  # not in the configuration class of some families, but in their code
 _QKV = tuple(sorted(("query", "key", "value")))
@@ -89,15 +89,6 @@ def _packed_mlp() -> list[Entry]:
     ]
 
 
-def _entries_of_phi3(model: Decoder) -> list[Entry]:
-    """Returns Phi-3's entries: query, key and value in one matrix, gate and up in another."""
-    return [*outside_layers(model), *layer_norms(model), *projections(model, names=("qkv_proj",)), *_packed_mlp()]
-
-
-def _entries_of_glm4(model: Decoder) -> list[Entry]:
-    return [*outside_layers(model), *layer_norms(model, _GLM4_NORMS), *projections(model), *_packed_mlp()]
-
-
 def _entries_of_gpt_oss(model: Decoder) -> list[Entry]:
     """Returns gpt-oss's entries: gate and up alternate in each expert's matrix; each layer has its own sink."""
     theirs, ours = f"{_LAYER}mlp.experts.", f"{BLOCK}experts/"
@@ -149,24 +140,10 @@ def _encoding_of_olmo3(config: Config) -> Sequence[Encoding]:
     return from_hf_layers(config)
 
 
-_written_phi3 = written_patterns("phi3")
-
-
-def _written_longrope(layers: Sequence[Encoding], model: Decoder) -> dict[str, Any]:
-    """Writes Phi-3's LongRoPE: the trained length beside its parameters, and the extended length (trained times factor)."""
-    config = _written_phi3(layers, model)
-    scaling = getattr(parts(layers[0])[0], "scaling", None)
-    if isinstance(scaling, LongRope):
-        length = round(scaling.factor * scaling.original_length)
-        config |= dict(original_max_position_embeddings=scaling.original_length, max_position_embeddings=length)
-    return config
-
-
-def _family(model_type: str, architecture: str, keys: dict[str, Key], *encoding_keys: str, **rest: Any) -> Family:
+def _family(model_type: str, keys: dict[str, Key], *encoding_keys: str, **rest: Any) -> Family:
     """A family beside Llama: the keys it shares, its own, and its encodings' keys beside the rotary ones."""
     shared = dict(
         lines=_entries,
-        written_encoding=written_patterns(model_type),
         silent=_SILENT,
         constants=LLAMA_CONSTANTS,
     )
@@ -174,11 +151,11 @@ def _family(model_type: str, architecture: str, keys: dict[str, Key], *encoding_
     set_by_keys = {key.field for key in keys.values()}
     options = shared | rest | {"constants": {name: constants[name] for name in constants if name not in set_by_keys}}
     options["silent"] = _SILENT | set(rest.get("silent", ()))
-    return Family(model_type, architecture, keys, encoding_keys=ROTARY_KEYS | set(encoding_keys), **options)
+    return Family(model_type, keys, encoding_keys=ROTARY_KEYS | set(encoding_keys), **options)
 
 
 _QWEN_WINDOWS = ("use_sliding_window", "max_window_layers", *WINDOW_KEYS)
-_GEMMA_ACTIVATION = {"hidden_activation": Key("mlp", "gelu_pytorch_tanh", *named(GATED))}
+_GEMMA_ACTIVATION = {"hidden_activation": Key("mlp", "gelu_pytorch_tanh", named(GATED))}
 _GEMMA_KEYS = {
     **{name: key for name, key in _GROUPED.items() if name != "hidden_act"},
     "head_dim": Key("head_dim", 256),
@@ -203,16 +180,13 @@ _CAUSAL = {"use_bidirectional_attention": (False, None)}
 _SCALED = {
     **_GEMMA_KEYS,
     **_GEMMA_ACTIVATION,
-    "query_pre_attn_scalar": Key(
-        "logit_scale", 256, _number(lambda scalar: scalar**-0.5), lambda scale: round(scale**-2)
-    ),
+    "query_pre_attn_scalar": Key("logit_scale", 256, _number(lambda scalar: scalar**-0.5)),
 }
 
 FAMILIES = [
-    _family("llama", "LlamaForCausalLM", LLAMA_KEYS | _BIASED | _HEAD_DIM, silent={"max_sequence_length"}),
+    _family("llama", LLAMA_KEYS | _BIASED | _HEAD_DIM, silent={"max_sequence_length"}),
     _family(
         "mistral",
-        "MistralForCausalLM",
         _GROUPED | _HEAD_DIM,
         "sliding_window",
         constants=dict(attention_bias=(), mlp_bias=False),
@@ -220,7 +194,6 @@ FAMILIES = [
     ),
     _family(
         "qwen2",
-        "Qwen2ForCausalLM",
         _GROUPED | _HEAD_DIM,
         *_QWEN_WINDOWS,
         constants=dict(attention_bias=_QKV, mlp_bias=False),
@@ -228,23 +201,20 @@ FAMILIES = [
     ),
     _family(
         "qwen3",
-        "Qwen3ForCausalLM",
         _GROUPED | {"head_dim": Key("head_dim", 128), "attention_bias": _BIASED["attention_bias"]},
         *_QWEN_WINDOWS,
         constants=dict(qk_norm=True, mlp_bias=False),
     ),
     _family(
         "gemma",
-        "GemmaForCausalLM",
         # The released configurations say "gelu", although the models compute the approximation.
         _GEMMA_KEYS
-        | {"hidden_act": Key("mlp", "gelu_pytorch_tanh", *named({"gelu_pytorch_tanh": "geglu", "gelu": "geglu"}))},
+        | {"hidden_act": Key("mlp", "gelu_pytorch_tanh", named({"gelu_pytorch_tanh": "geglu", "gelu": "geglu"}))},
         constants=_GEMMA_CONSTANTS,
         plain={**_CAUSAL, "hidden_activation": (None, "gelu_pytorch_tanh")},
     ),
     _family(
         "gemma2",
-        "Gemma2ForCausalLM",
         _SCALED
         | {"attn_logit_softcapping": Key("softcap", 50.0), "final_logit_softcapping": Key("final_softcap", 30.0)},
         *WINDOW_KEYS,
@@ -254,21 +224,22 @@ FAMILIES = [
     ),
     _family(
         "gemma3_text",
-        "Gemma3ForCausalLM",
         _SCALED | {"final_logit_softcapping": Key("final_softcap", None)},
         *("rope_local_base_freq", "sliding_window_pattern", "_sliding_window_pattern", *WINDOW_KEYS),
         constants=_GEMMA_CONSTANTS | dict(placement="sandwich", qk_norm=True),
-        written_encoding=written_patterns("gemma3_text", nested=True),
         plain={**_CAUSAL, "attn_logit_softcapping": (None,)},  # transformers ignores it
     ),
     _family(
         "phi3",
-        "Phi3ForCausalLM",
         LLAMA_KEYS | _HEAD_DIM | {"rms_norm_eps": Key("norm_epsilon", 1e-5)},
         *("sliding_window", "original_max_position_embeddings"),
         constants=dict(attention_bias=(), mlp_bias=False),
-        lines=_entries_of_phi3,
-        written_encoding=_written_longrope,
+        lines=lambda model: [
+            *outside_layers(model),
+            *layer_norms(model),
+            *projections(model, names=("qkv_proj",)),
+            *_packed_mlp(),
+        ],
         plain={
             **dict.fromkeys(("attention_bias", "lm_head_bias", "mlp_bias"), (False,)),
             **dict.fromkeys(("full_attn_mod", "interpolate_factor"), (1,)),
@@ -277,13 +248,11 @@ FAMILIES = [
     ),
     _family(
         "smollm3",
-        "SmolLM3ForCausalLM",
         _GROUPED | _HEAD_DIM | _BIASED | {"tie_word_embeddings": Key("tied_embedding", True)},
         *("no_rope_layers", "no_rope_layer_interval", "use_sliding_window", "max_window_layers", *WINDOW_KEYS),
     ),
     _family(
         "llama4_text",
-        "Llama4ForCausalLM",
         {name: key for name, key in _GROUPED.items() if name != "intermediate_size"}
         | {
             "intermediate_size_mlp": Key("mlp_dim"),
@@ -296,7 +265,6 @@ FAMILIES = [
         constants=dict(mlp_bias=False),
         lines=lambda model: _entries(model, "feed_forward"),
         derived=_llama4_norms,
-        written_derived=lambda model: {"use_qk_norm": "unit" in model.block.qk_norms, "moe_layers": []},
         derived_keys=frozenset({"use_qk_norm"}),
         plain={"moe_layers": ([],)},  # layers with experts; without the key, all layers have them
         needed=frozenset({"moe_layers"}),
@@ -307,7 +275,6 @@ FAMILIES = [
     ),
     _family(
         "olmo2",
-        "Olmo2ForCausalLM",
         LLAMA_KEYS
         | _HEAD_DIM
         | {"attention_bias": _BIASED["attention_bias"], "rms_norm_eps": Key("norm_epsilon", 1e-5)},
@@ -315,25 +282,21 @@ FAMILIES = [
     ),
     _family(
         "olmo3",
-        "Olmo3ForCausalLM",
         LLAMA_KEYS
         | _HEAD_DIM
         | {"attention_bias": _BIASED["attention_bias"], "rms_norm_eps": Key("norm_epsilon", 1e-5)},
         *WINDOW_KEYS,
         constants=dict(placement="after", qk_norm="all_heads", mlp_bias=False),
         encoding=_encoding_of_olmo3,
-        written_encoding=written_patterns("olmo3", nested=True),
     ),
     _family(
         "exaone4",
-        "Exaone4ForCausalLM",
         _GROUPED | _HEAD_DIM | {"rms_norm_eps": Key("norm_epsilon", 1e-5)},
         *("sliding_window_pattern", *WINDOW_KEYS),
         constants=dict(placement="after", qk_norm=True, attention_bias=(), mlp_bias=False),
     ),
     _family(
         "cohere2",
-        "Cohere2ForCausalLM",
         {name: key for name, key in LLAMA_KEYS.items() if name != "rms_norm_eps"}
         | _HEAD_DIM
         | {
@@ -356,19 +319,22 @@ FAMILIES = [
     ),
     _family(
         "glm4",
-        "Glm4ForCausalLM",
         _GROUPED
         | {
             "head_dim": Key("head_dim", 128),
-            "attention_bias": Key("attention_bias", True, *bias_switch(*_QKV)),
+            "attention_bias": Key("attention_bias", True, bias_switch(*_QKV)),
             "rms_norm_eps": Key("norm_epsilon", 1.5625e-7),
         },
         constants=dict(placement="sandwich", mlp_bias=False),
-        lines=_entries_of_glm4,
+        lines=lambda model: [
+            *outside_layers(model),
+            *layer_norms(model, _GLM4_NORMS),
+            *projections(model),
+            *_packed_mlp(),
+        ],
     ),
     _family(
         "granite",
-        "GraniteForCausalLM",
         LLAMA_KEYS
         | _BIASED
         | _HEAD_DIM
@@ -376,17 +342,16 @@ FAMILIES = [
             "attention_multiplier": Key("logit_scale", 1.0, _number()),
             "embedding_multiplier": Key("embedding_scale", 1.0, _number()),
             "residual_multiplier": Key("branch_scale", 1.0),
-            "logits_scaling": Key("head_scale", 1.0, _number(lambda scaling: 1 / scaling), lambda scale: 1 / scale),
+            "logits_scaling": Key("head_scale", 1.0, _number(lambda scaling: 1 / scaling)),
         },
     ),
     _family(
         "gpt_oss",
-        "GptOssForCausalLM",
         {name: key for name, key in _GROUPED.items() if name != "hidden_act"}
         | {
             "head_dim": Key("head_dim", 64),
             "rms_norm_eps": Key("norm_epsilon", 1e-5),
-            "attention_bias": Key("attention_bias", True, *bias_switch(*ALL)),
+            "attention_bias": Key("attention_bias", True, bias_switch(*ALL)),
             "num_local_experts": Key("num_experts"),
             "num_experts_per_tok": Key("experts_per_token", REQUIRED),
             "swiglu_limit": Key("mlp_clip", 7.0),

@@ -59,12 +59,12 @@ def load(
     for name in overrides:
         if name not in free:
             raise ValueError(f"{name} is read off the files; what may be given is dtype and {nearest(name, free)}")
-    weights = _opened(path)
+    weights = open_gguf(Path(path)) if Path(path).suffix == SUFFIX else WeightsFile.of(path)
     if not weights.config:
         raise ValueError(f"there is no config.json beside {weights.path}, which describes its tensors")
     family = find_family(weights.config)
     try:
-        model = family.made(weights.config, weights.shapes, ignore)
+        model = family.made(weights.config, ignore)
     except ValueError as error:
         where = weights.path if weights.path.suffix == SUFFIX else weights.path.parent / "config.json"
         raise ValueError(f"{where}: {error}") from None
@@ -75,10 +75,6 @@ def load(
     model = model.with_fields(dtype=dtype, param_dtype=dtype, **overrides)
     _refuse_headless(family, model, tensors)
     return model, _parameters(family, model, tensors, sharding)
-
-
-def _opened(path: str | Path) -> WeightsFile:
-    return open_gguf(Path(path)) if Path(path).suffix == SUFFIX else WeightsFile.of(path)
 
 
 def configuration(path: str | Path) -> dict[str, Any]:
@@ -121,7 +117,10 @@ def _without_copies(family: Family, model: Any, tensors: WeightsFile) -> Weights
     alone = {of: copy for copy, of in copies.items() if copy == family.tied in tensors and of not in tensors}
     copies = {copy: of for copy, of in copies.items() if copy in tensors and of in tensors}
     for copy, of in copies.items():
-        if not _equal(tensors[copy], tensors[of]):
+        one, other = tensors[copy], tensors[of]
+        same = (one.shape, one.dtype) == (other.shape, other.dtype)
+        # NaNs are equal if their bits are
+        if not (same and (np.array_equal(one, other) or np.array_equal(one.view(np.uint8), other.view(np.uint8)))):
             if copy != family.tied:
                 raise ValueError(f"{copy} and {of} are one tensor in this family, and differ in this file")
             raise ValueError(
@@ -129,13 +128,6 @@ def _without_copies(family: Family, model: Any, tensors: WeightsFile) -> Weights
                 "set tie_word_embeddings to false if the head is one of its own"
             )
     return tensors.renamed({name: name for name in tensors if name not in {*copies, *alone.values()}} | alone)
-
-
-def _equal(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two tensors hold the same numbers; NaNs are equal if their bits are."""
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
-        return False
-    return bool(np.array_equal(one, other) or np.array_equal(one.view(np.uint8), other.view(np.uint8)))
 
 
 def _refuse_headless(family: Family, model: Any, tensors: WeightsFile) -> None:

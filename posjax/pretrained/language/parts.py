@@ -1,6 +1,6 @@
 """The parts that tables of many families share: names of activations, keys of sizes, entries of a layer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from posjax.pretrained.entries import Entry
@@ -17,22 +17,27 @@ GATED = {
     **{"gelu": "geglu_exact"},
 }
 ALL = ("query", "key", "value", "out")
+ROTARY_KEYS = frozenset({"rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor"})
+WINDOW_KEYS = frozenset({"layer_types", "sliding_window"})
 
 
-def bias_switch(*projections: str) -> tuple[Any, Any]:
-    """Returns `read` and `write` of a switch that gives these attention projections a bias."""
+def bias_switch(*projections: str) -> Callable[[Any], Any]:
+    """Returns the `Key.read` of a switch that gives these attention projections a bias."""
     return named({False: (), True: tuple(sorted(projections)), None: ()})
 
 
-# Keys of Llama's configuration that its relatives share.
-LLAMA_KEYS = {
+SIZES = {
     "vocab_size": Key("vocab_size"),
     "hidden_size": Key("width"),
     "num_hidden_layers": Key("depth"),
     "num_attention_heads": Key("num_heads"),
+}
+# Keys of Llama's configuration that its relatives share.
+LLAMA_KEYS = {
+    **SIZES,
     "num_key_value_heads": Key("num_kv_heads", None),
     "intermediate_size": Key("mlp_dim"),
-    "hidden_act": Key("mlp", "silu", *named(GATED)),
+    "hidden_act": Key("mlp", "silu", named(GATED)),
     "rms_norm_eps": Key("norm_epsilon", 1e-6),
     "max_position_embeddings": Key("length", None),
     "tie_word_embeddings": Key("tied_embedding", False),

@@ -1,17 +1,13 @@
 """T5: an encoder and a decoder with unscaled logits; the layers of each stack share a table of biases."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from posjax.encoding import Encoding
-from posjax.encodings.bias import T5 as Bias
 from posjax.hf import from_hf
 from posjax.models.block import GATED
 from posjax.models.encoder_decoder import EncoderDecoder
 from posjax.pretrained.entries import Entry, layered, norm, torch_linear
 from posjax.pretrained.language.family import Config, Family, Key, named
 from posjax.pretrained.language.parts import embedding, head, projections
-from posjax.spec import parse_layers
 
 _MLPS = {"relu": "relu", "gelu": "gelu_exact", "gated-gelu": "geglu", "gated-silu": "swiglu"}
 
@@ -65,26 +61,8 @@ def _derived(config: Config) -> dict[str, Any]:
     return {"decoder_encoding": str(from_hf(config, decoder=True)), "head_scale": scale}
 
 
-def _written_derived(model: EncoderDecoder) -> dict[str, Any]:
-    scaled = model.head_scale != 1.0
-    return {"tie_word_embeddings": scaled, "scale_decoder_outputs": scaled, "is_encoder_decoder": True}
-
-
-def _written_biases(layers: Sequence[Encoding], model: EncoderDecoder) -> dict[str, Any]:
-    behind = parse_layers(model.decoder_encoding)
-    if model.injection != "stem" or not all(type(each) is Bias for each in (*layers, *behind)):
-        raise ValueError("its layers share a t5(...) in either stack")
-    one = layers[0]
-    if {*layers} != {one} or {*behind} != {Bias(one.num_buckets, one.max_distance, bidirectional=False)}:
-        raise ValueError(
-            f"its stacks have the same buckets, and the decoder's look back only: not {one} and {behind[0]}"
-        )
-    return {"relative_attention_num_buckets": one.num_buckets, "relative_attention_max_distance": one.max_distance}
-
-
 T5 = Family(
     "t5",
-    "T5ForConditionalGeneration",
     keys={
         "vocab_size": Key("vocab_size"),
         "d_model": Key("width"),
@@ -93,23 +71,21 @@ T5 = Family(
         "num_layers": Key("depth"),
         "num_decoder_layers": Key("decoder_depth", None),
         "num_heads": Key("num_heads"),
-        "feed_forward_proj": Key("mlp", "relu", *named(_MLPS)),
+        "feed_forward_proj": Key("mlp", "relu", named(_MLPS)),
         "layer_norm_epsilon": Key("norm_epsilon", 1e-6),
     },
     constants=dict(norm="rms", attention_bias=(), mlp_bias=False, logit_scale=1.0, embedding_scale=1.0),
     derived=_derived,
-    written_derived=_written_derived,
     derived_keys=frozenset({"tie_word_embeddings", "scale_decoder_outputs", "is_gated_act", "dense_act_fn"}),
     lines=_entries,
     encoding=lambda config: (from_hf(config, decoder=False),),
-    written_encoding=_written_biases,
     encoding_keys=frozenset({"relative_attention_num_buckets", "relative_attention_max_distance"}),
     plain={"is_encoder_decoder": (True,), "is_decoder": (False,)},
     silent=frozenset({"dropout_rate", "n_positions", "output_past"}),
     prefix="",
     ignored=r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
     copies={f"{name}.embed_tokens.weight": "shared.weight" for name in ("encoder", "decoder")},
-    told={"tied_embedding": lambda model, names: "lm_head.weight" not in names},
+    by_tensors={"tied_embedding": lambda model, names: "lm_head.weight" not in names},
     model=EncoderDecoder,
 )
 

@@ -11,7 +11,6 @@ from posjax.checks import AMOUNT, FLAG, GROUP, NUMBER, POSITIVE, SIZE, TEXT, Kin
 from posjax.models.resizing import resize_params
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
-from posjax.pretrained.fields import SIDE, check_fields
 from posjax.pretrained.files import WeightsFile
 from posjax.pretrained.parameters import expected_params, paths_of, refuse_overflow, tree_of
 from posjax.pretrained.vision.google import GOOGLE
@@ -59,17 +58,6 @@ class FileOfViT(NamedTuple):
     ignored: str
     method: str
     scaling: tuple[tuple[float, ...], tuple[float, ...]]
-
-
-class _Shape(tuple):
-    """The shape of a tensor; a missing axis raises an error that blames the file."""
-
-    def __getitem__(self, place):
-        try:
-            found = super().__getitem__(place)
-        except IndexError:
-            raise ValueError(f"a tensor of shape {list(self)} lacks axis {place}: it is of no known family") from None
-        return _Shape(found) if isinstance(place, slice) else found
 
 
 class _Shapes(dict):
@@ -149,15 +137,17 @@ def info(
 
 
 def describe_file(weights: WeightsFile, hints: Hints) -> FileOfViT:
-    """The origin of a file and its reader."""
+    """Returns the file as the code of its family reads it."""
     held = {name: shape for name, shape in weights.shapes.items() if 0 not in shape}  # no registers: a [1, 0, M]
     if METADATA in weights.metadata:
         return _describe_own(weights, held, hints)
     origin, names = _recognised(weights.path, held)
-    shapes = _Shapes({name: _Shape(held[theirs]) for name, theirs in names.items()})
-    _check_configuration(weights)
-    fields = origin.fields(shapes, weights.config, hints)
-    check_fields(str(weights.path), {**fields, "encoding": str(fields["encoding"])})  # sizes are the tensors' own
+    shapes = _Shapes({name: held[theirs] for name, theirs in names.items()})
+    where, config = str(weights.path.parent / "config.json"), weights.config
+    check(where, config, _CONFIGURATION)
+    check(f"{where}, model_args", config.get("model_args") or {}, _ARGUMENTS)
+    check(f"{where}, pretrained_cfg", config.get("pretrained_cfg") or {}, {"input_size": _SIZE, **_SCALING})
+    fields = origin.fields(shapes, config, hints)
     if hints.encoding is not None and fields["encoding"] != hints.encoding:
         held = "frequencies of rope_mixed" if fields.get("injection") == "every_layer" else "a position table"
         raise ValueError(
@@ -169,7 +159,7 @@ def describe_file(weights: WeightsFile, hints: Hints) -> FileOfViT:
     )
 
 
-_SIZE = maybe(either(SIDE, several(SIDE, 2, 3)))  # timm has channels before it
+_SIZE = maybe(either(SIZE, several(SIZE, 2, 3)))  # timm has channels before it
 _SCALING = dict.fromkeys(("mean", "std", "image_mean", "image_std"), maybe(several(NUMBER, 1, 4)))
 # The keys that are read of configurations of vision models.
 _CONFIGURATION = {
@@ -192,15 +182,8 @@ _CONFIGURATION = {
 _ARGUMENTS = {"img_size": _SIZE, "num_heads": maybe(SIZE), "act_layer": maybe(TEXT), "pool_include_prefix": maybe(FLAG)}
 
 
-def _check_configuration(weights: WeightsFile) -> None:
-    where, config = str(weights.path.parent / "config.json"), weights.config
-    check(where, config, _CONFIGURATION)
-    check(f"{where}, model_args", config.get("model_args") or {}, _ARGUMENTS)
-    check(f"{where}, pretrained_cfg", config.get("pretrained_cfg") or {}, {"input_size": _SIZE, **_SCALING})
-
-
 def _describe_own(weights: WeightsFile, held: Shapes, hints: Hints) -> FileOfViT:
-    model, names, scaling = read_header(weights.metadata[METADATA], held)
+    model, names, scaling = read_header(weights.metadata[METADATA])
     _refuse_contradiction("encoding", hints.encoding, model.encoding, parse_layers)
     _refuse_contradiction("num_heads", hints.num_heads, model.block.num_heads)
     _refuse_contradiction("grid", hints.grid, model.patches(*model.image_size))

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from posjax.encodings.tables import Learned
 from posjax.models.pooling import POOLINGS
 from posjax.models.vit import ViT
 from posjax.pretrained.entries import Entry, heads, layered, norm, torch_linear
@@ -166,9 +165,8 @@ def _stem(shapes: Shapes) -> dict[str, Any]:
 
 
 def _entries(model: ViT, shapes: Shapes) -> list[Entry]:
-    table = "pos_embed" in shapes if shapes else isinstance(parse_layers(model.encoding)[0], Learned)
-    is_eva = "blocks.0.gamma_1" in shapes or not (shapes or table)
-    packed = "blocks.0.mlp.fc1_g.weight" not in shapes and not (is_eva and not shapes)
+    table, is_eva = "pos_embed" in shapes or not shapes, "blocks.0.gamma_1" in shapes
+    packed = "blocks.0.mlp.fc1_g.weight" not in shapes
     pooled_norm = "pooled_norm" if model.norm_after_pooling else "trunk/norm"
     return [
         Entry("patch_embed.proj.weight", "patches_to_tokens/kernel", "m c p q -> p q c m"),
