@@ -65,7 +65,13 @@ def content(dims: Dims, count: int, seed: int = 0) -> tuple[jax.Array, jax.Array
 def observed(part: Part, dims: Dims, seed: int = 0) -> Site:
     """The part's site, with the state that it reads off random tokens."""
     x, _, _ = content(dims, len(part.site.segment), seed)
-    return part.encoding.observe(part.params, x, part.site)
+    return call(part.encoding, "observe", part.params, x, part.site)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def call(encoding: Encoding, hook: str, *arguments: Any) -> Any:
+    """Calls a hook as one program; its operations one by one would each be compiled."""
+    return getattr(encoding, hook)(*arguments)
 
 
 def codes(part: Part, dims: Dims) -> tuple[Float[np.ndarray, "T M"], bool]:
@@ -154,14 +160,11 @@ def bias(part: Part, dims: Dims) -> tuple[Float[np.ndarray, "H T S"], bool]:
     count = len(site.segment)
     _, q, k = content(dims, count)
     whole = (dims.num_heads, count, count)
-    found = part.encoding.bias(part.params, q, site, k, site)
+    found = call(part.encoding, "bias", part.params, q, site, k, site)
     found = shaped("bias", found, "[H, T, S], [1, T, S] or a number", whole, (1, *whole[1:]), ())
     found = np.broadcast_to(found, whole)
-    other_site = site
-    if jax.tree.leaves(site.state):
-        x, _, _ = content(dims, count, seed=1)
-        other_site = part.encoding.observe(part.params, x, part.site)
-    other = np.broadcast_to(part.encoding.bias(part.params, k, other_site, q, other_site), whole)
+    other_site = observed(part, dims, seed=1) if jax.tree.leaves(site.state) else site
+    other = np.broadcast_to(call(part.encoding, "bias", part.params, k, other_site, q, other_site), whole)
     return found, bool(np.abs(found - other).max() > 1e-6)
 
 
@@ -175,7 +178,8 @@ def weighed(part: Part, dims: Dims) -> Float[np.ndarray, "T S"]:
     """The weights that the first head makes of logits of 0."""
     site = observed(part, dims)
     seen = visible(part.encoding, site, site)
-    return np.asarray(part.encoding.weigh(part.params, jnp.zeros((dims.num_heads, *seen.shape)), seen, site, site))[0]
+    logits = np.zeros((dims.num_heads, *seen.shape), np.float32)
+    return np.asarray(call(part.encoding, "weigh", part.params, logits, seen, site, site))[0]
 
 
 def weighed_logits(
@@ -215,20 +219,19 @@ def outputs_beside(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H
     """The output of one query beside the value of each key, if it looked at that key alone."""
     count = len(part.site.segment)
     site = observed(part, dims)
-
-    def look(key):
-        weights = jnp.zeros((dims.num_heads, count, count)).at[:, query, key].set(1.0)
-        return part.encoding.read(part.params, weights, site, site)[query]
-
-    return np.stack([look(key) for key in range(count)])
+    weights = np.zeros((count, dims.num_heads, count, count), np.float32)  # by the key that the query looks at
+    weights[np.arange(count), :, query, np.arange(count)] = 1
+    return np.stack([call(part.encoding, "read", part.params, each, site, site)[query] for each in weights])
 
 
 def carried(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H E"]:
     """The output of one query for the first unit vector as the value of each key, if it looked at that key alone."""
     site = observed(part, dims)
-    unit = jnp.zeros((len(part.site.segment), dims.num_heads, dims.head_dim)).at[:, :, 0].set(1.0)
-    here = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[query], leaf.shape), site)
-    return np.asarray(part.encoding.output(part.params, part.encoding.value(part.params, unit, site), here))
+    unit = np.zeros((len(part.site.segment), dims.num_heads, dims.head_dim), np.float32)
+    unit[:, :, 0] = 1
+    here = jax.tree.map(lambda leaf: np.broadcast_to(leaf[query], leaf.shape), site)
+    values = call(part.encoding, "value", part.params, unit, site)
+    return np.asarray(call(part.encoding, "output", part.params, values, here))
 
 
 def same_word(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Logits:
@@ -238,6 +241,7 @@ def same_word(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Log
     return Logits(*map(np.asarray, word_logits(encoding, params, word, weights, site)))
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def word_logits(encoding: Encoding, params: Params, word: jax.Array, weights: jax.Array, site: Site) -> Logits:
     """Logits between copies of a word [M] at all places, under projections [2, M, H, D] to queries and keys."""
     x = jnp.broadcast_to(word, (len(site.segment), len(word)))

@@ -268,7 +268,7 @@ class WorkedPart:
         _, q, k = probes.content(self.dims, 1)
         site = probes.observed(self.part, self.dims)
         many_q, many_k = (np.broadcast_to(x, (len(site.segment), *x.shape[1:])) for x in (q, k))
-        after, _ = self.part.encoding.rotate(self.part.params, many_q, site, many_k, site)
+        after, _ = probes.call(self.part.encoding, "rotate", self.part.params, many_q, site, many_k, site)
         before, after = np.asarray(q[0, 0]), np.asarray(after)[:, 0]
         query, key = (None, None) if transform is None else map(probes.turns, transform)
         if transform is None:

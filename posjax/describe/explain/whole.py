@@ -36,7 +36,7 @@ def explain(
       3  . . # #
     """
     dims, site = _example(encoding, length, grid, prefix, head_dim, num_heads)
-    params, asleep = awake(encoding.init(jax.random.key(0), dims))
+    params, asleep = awake(jax.jit(encoding.init, static_argnums=1)(jax.random.key(0), dims))
     members = list(placed_parts(encoding, params, site))
     lines = [*prose(str(encoding)), "", *prose(_setting(dims, site, grid, parameter_shapes(encoding, dims)))]
     if asleep:
@@ -167,7 +167,7 @@ def plot(
     from posjax.describe.plots import draw_figures
 
     dims, site = _example(encoding, length, grid, prefix, head_dim, num_heads)
-    params, _ = awake(encoding.init(jax.random.key(0), dims))
+    params, _ = awake(jax.jit(encoding.init, static_argnums=1)(jax.random.key(0), dims))
     directory.mkdir(parents=True, exist_ok=True)
     stem = "".join(c if c.isalnum() else "_" for c in str(encoding).replace("()", "")).strip("_")[:60]
     return [
