@@ -205,14 +205,12 @@ const forms = (() => {
     return inside ? -slope * share * Math.hypot(row, column) : null;
   }
 
-  /** Where fit_grid puts row or column p of an axis with n patches, for a model trained on `trained`. @param {number} p @param {number} trained @param {number} n */
-  const fitGrid = (p, trained, n) => Math.fround((p * trained) / n);
   /** How far apart fit_grid puts a key and a query, subtracted in float32 as posjax does. @param {number} key @param {number} query @param {number} trained @param {number} n */
-  const fittedApart = (key, query, trained, n) => Math.fround(fitGrid(key, trained, n) - fitGrid(query, trained, n));
+  const fittedApart = (key, query, trained, n) => Math.fround(Math.fround((key * trained) / n) - Math.fround((query * trained) / n));
 
   return {
     geometric, frequencies, multipliers, attentionFactor, scaled, turns, newAngles, rotaryExpected, rotaryLogit, xposExpected,
-    sinusoidalProduct, alibi, kerple, sandwich, seen, apparent, axialExpected, lookhere, fitGrid, fittedApart,
+    sinusoidalProduct, alibi, kerple, sandwich, seen, apparent, axialExpected, lookhere, fittedApart,
     scalings: Object.keys(MULTIPLIERS),
   };
 })();

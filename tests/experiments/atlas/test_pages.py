@@ -171,7 +171,7 @@ def test_every_script_is_loaded_and_data_are_json(shown):
     assert {*site.SCRIPTS, "atlas.js", "start.js"} == {path.name for path in site.STATIC.glob("*.js")}
     assert json.loads(site.to_json(shown[0]))["level"] == "95%"
     assert len(site.home()["tour"]) == 3
-    assert all(f'"name": "{charts.VALUES}"' in site.to_json(chart) for chart in charts.charts().values())
+    assert all(f'"name":"{charts.VALUES}"' in site.to_json(chart) for chart in charts.charts().values())
     assert json.loads(site.to_json({"a": float("nan"), "b": (1.23456789, "é")})) == {"a": None, "b": [1.23457, "é"]}
 
 
