@@ -30,12 +30,11 @@ def numbers(line):
 
 # Together they have every hook, on lines and on grids.
 EVERY_HOOK = {
-    "raster(width=7) >> (learned() + t5())": ["--grid=3x7"],
+    "raster(width=7) >> alibi()": ["--grid=3x7"],
     "learned() + axial_rope() + alibi()": ["--grid=3x7"],
-    "randomized(length=64) >> (value_rotary() + shaw() + learned_sink())": [],
-    "carope() + fox()": [],
-    "liere() + cope(npos=8)": [],
-    "stick_breaking": [],
+    "randomized(length=64) >> (circulant_string() + shaw() + learned_sink())": [],
+    "value_rotary() + fox()": [],
+    "carope() + stick_breaking()": [],
     "window(3)": [],
 }
 

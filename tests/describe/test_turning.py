@@ -31,7 +31,7 @@ def test_rates_are_those_of_the_definition(spec, length, rates):
 @pytest.mark.parametrize(
     ("spec", "offsets"),
     [
-        ("interpolate(factor=2) >> rerope(window=3) >> rope()", 7),  # window of 3 halved positions, and one
+        ("rerope(window=3) >> rope()", 4),
         ("self_extend(group=2, window=4) >> rope()", 22),  # 39 // 2 + 4 - 4 // 2 and one more
         ("streaming(num_sinks=4, window=7) >> rope()", 11),
         ("sinks(num_sinks=4, window=7) + rope()", 40),  # a few keys are seen from anywhere

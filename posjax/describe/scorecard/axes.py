@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from posjax.describe.probes import Operator, Probe, logits, make_probe
+from posjax.describe.probes import Operator, Probe, logits
 from posjax.describe.scorecard.measures import BLIND, Found, difference, softmax
 from posjax.describe.scorecard.parts import rotation
 from posjax.describe.worlds import box, places
@@ -91,13 +91,3 @@ def reduction(line: Probe, grid_params: Params) -> Found:
         for extent in ((1, _LINE), (_LINE, 1))
     ]
     return Found(max(errors))
-
-
-def plane_probe(probe: Probe, key: jax.Array, extent: tuple[int, int], seed: int) -> Probe:
-    """The same encoding on a grid, with places to move to.
-
-    Raises:
-      ValueError: where it takes no grid.
-    """
-    dims = probe.dims._replace(length=None, grid=tuple(2 * e for e in extent))
-    return make_probe(probe.encoding, probe.encoding.init(key, dims), dims, extent, seed)

@@ -207,9 +207,11 @@ def _on_a_plane(probe: Probe, key: jax.Array, seed: int, trained: bool) -> dict[
         reason = axes.NEEDS_RASTER if probe.encoding.dimensions == (1,) else "takes no plane"
     if reason:
         return dict.fromkeys(names, Found(None, reason))
-    side = round(probe.num_tokens**0.5)
+    side, grid = round(probe.num_tokens**0.5), probe
     try:
-        grid = probe if probe.num_axes == 2 else axes.plane_probe(probe, key, (side, side), seed)
+        if probe.num_axes != 2:  # with places to move to
+            dims = probe.dims._replace(length=None, grid=(2 * side, 2 * side))
+            grid = make_probe(probe.encoding, probe.encoding.init(key, dims), dims, (side, side), seed)
         reduced = axes.reduction(probe, grid.params) if probe.num_axes == 1 else Found(None, "does not take both")
         return axes.plane(grid) | {"A_reduce": reduced}
     except ValueError as error:
