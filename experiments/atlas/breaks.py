@@ -31,6 +31,7 @@ TOKENS = 32  # of pictures by query and key
 PLACES = 64  # of lines and images: JAX compiles each shape
 PROMPT = 12  # tokens before the first decoded one
 _ONES = np.ones(CHANNELS, np.float32)
+_content_logits = jax.jit(content_logits, static_argnums=(0, 1))
 _LEVELS = 250  # of a quantised picture
 TEXTS = tomllib.loads(pathlib.Path(__file__).with_name("breaks.toml").read_text())  # {function: texts of its bug}
 _KINDS = {  # the numbers and the axes of each kind of picture
@@ -66,8 +67,8 @@ def logits(
       words: [M] the content of queries and of keys, to which codes are added.
     """
     rows = np.arange(len(site.segment))
-    tokens = (jnp.broadcast_to(word, (len(rows), len(word))) for word in words)
-    found, seen = content_logits(encoding, heads, params, *tokens, site, rows)
+    tokens = (np.broadcast_to(word, (len(rows), len(word))) for word in words)
+    found, seen = _content_logits(encoding, heads, params, *tokens, site, rows)
     return np.where(seen, found[0], np.nan)
 
 

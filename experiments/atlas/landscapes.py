@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 import posjax as pj
 from experiments.report.families import family_of
 from posjax.describe.catalogue import documentation, parameter_shapes, summary
-from posjax.describe.probes import observed, weighed_logits
+from posjax.describe.probes import layer_logits, observed
 from posjax.describe.scorecard.measures import softmax
 from posjax.describe.scorecard.specs import every_name, measured_spec
 from posjax.describe.worlds import Part, awake, grid_width, with_relation
@@ -31,7 +31,7 @@ FAR = 2**20
 DIMS = Dims(width=256, num_heads=8, head_dim=32)  # the scorecard's sizes, which the specs fit
 SCORED = 256  # tokens on which the committed scorecard was measured
 # Measures of the scorecard that a comparison shows.
-MEASURES = ("U_coll", "U_coll_bf16", "R_shift", "X_range", "X_mass", "X_ent", "X_phase", "rho_same")
+MEASURES = ("U_coll", "U_coll_bf16", "X_range", "X_mass", "X_ent", "X_phase", "rho_same")
 # jaxlib 0.10's newer code generator for CPUs takes up to four times as long as the older one, and each program runs once.
 _QUICK = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 _OTHER_KEYS = "other keys are seen"
@@ -172,19 +172,8 @@ def initial(encoding: Encoding, dims: Dims) -> Params:
 
 def look(encoding: Encoding, dims: Dims, params: Params, site: Site) -> Look:
     """Returns the attention among tokens at `site`; may be traced."""
-    count = len(site.segment)
-    placed = encoding.place(params, site)
-
-    def one(given):
-        x, weights = given
-        x = encoding.embed(params, x, placed)
-        at = encoding.observe(params, x, placed)
-        q, k = jnp.einsum("tm,nmhd->nthd", x, weights)
-        rotated = encoding.rotate(params, q, at, k, at)
-        return weighed_logits(encoding, dims.head_dim**-0.5, params, q, k, *rotated, at, at)
-
-    words, weights = _content(dims, count)
-    found, seen = jax.lax.map(one, (words, weights))
+    words, weights = _content(dims, len(site.segment))
+    found, seen = jax.lax.map(lambda each: layer_logits(encoding, params, *each, site), (words, weights))
     return Look(jnp.mean(found[:-1], axis=0), found[-1], seen[-1])
 
 

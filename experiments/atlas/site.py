@@ -15,7 +15,7 @@ from typing import Any
 
 import vl_convert
 
-from experiments.atlas import breaks, cards, charts, images, landscapes, measured, models, sizes, trained, which
+from experiments.atlas import breaks, cards, charts, forms, images, landscapes, measured, models, sizes, trained, which
 from experiments.atlas.sources import DOCS, tour
 from experiments.report.families import FAMILIES
 from experiments.report.html import to_html
@@ -65,6 +65,7 @@ DATA: Mapping[str, Callable[[Results], Any]] = {
     "cards": cards.cards,
     "charts": lambda results: charts.charts(),
     "images": lambda results: images.images(),
+    "forms": lambda results: forms.forms(),
     "measured": measured.measured,
     "which": which.which,
     "sizes": sizes.sizes,

@@ -9,7 +9,6 @@ from experiments.atlas.measured import point
 from experiments.records import Records
 from experiments.report.overview import Results
 from experiments.report.page import capital
-from experiments.report.statistics import Interval
 from experiments.report.table import headline_columns
 from experiments.report.trends import Trend, trends, trends_table
 from experiments.report.units import title_of, unit_of
@@ -55,13 +54,12 @@ def _headline(records: Records, places: dict[str, float]) -> dict[str, Any]:
 def _leads(found: dict[tuple[int, str], Trend], records: Records, axis: ConfigDict) -> Iterator[dict[str, Any]]:
     for length in dict.fromkeys(at for at, _ in found):
         rows = {
-            row: [_lead(x, verdict.estimate.interval()) for x, verdict in trend.leads.items()]
+            row: [
+                {"x": x, "text": lead.text(signed=True), "mean": lead.mean, "half": lead.half_width}
+                for x, lead in ((x, verdict.estimate.interval()) for x, verdict in trend.leads.items())
+            ]
             for (at, row), trend in found.items()
             if at == length
         }
         title = f"Lead over {axis.against} at {length:,} {records[0].unit}s (nats per {records[0].unit})"
         yield {"title": title, "rows": rows}
-
-
-def _lead(x: float, interval: Interval) -> dict[str, Any]:
-    return {"x": x, "text": interval.text(signed=True), "mean": interval.mean, "half": interval.half_width}

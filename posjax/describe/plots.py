@@ -180,8 +180,8 @@ def self_logits(encoding: Encoding, params: Params, dims: Dims, site: Site) -> t
     """[H, T, S] `probes.weighed_logits` of one word at all places, q and k its own projection; and which are seen."""
     weights = jnp.stack([normal(5, dims.width, dims.num_heads, dims.head_dim) * dims.width**-0.5] * 2)
     # A word at a time: the logits of all of them might not fit.
-    step = jax.jit(lambda word: probes.word_logits(encoding, params, word, weights, site))
-    _, total, seen = map(sum, zip(*map(step, normal(6, _WORDS, dims.width)), strict=True))
+    found = [probes.word_logits(encoding, params, word, weights, site) for word in normal(6, _WORDS, dims.width)]
+    _, total, seen = map(sum, zip(*found, strict=True))
     return np.asarray(total) / _WORDS, np.asarray(seen) > 0
 
 

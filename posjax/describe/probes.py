@@ -62,38 +62,42 @@ def content(dims: Dims, count: int, seed: int = 0) -> tuple[jax.Array, jax.Array
     return normal(seed, count, dims.width), normal(seed + 100, *shape), normal(seed + 200, *shape)
 
 
-def observed(part: Part, dims: Dims) -> Site:
+def observed(part: Part, dims: Dims, seed: int = 0) -> Site:
     """The part's site, with the state that it reads off random tokens."""
-    x, _, _ = content(dims, len(part.site.segment))
-    return part.encoding.observe(part.params, x, part.site)
+    x, _, _ = content(dims, len(part.site.segment), seed)
+    return call(part.encoding, "observe", part.params, x, part.site)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def call(encoding: Encoding, hook: str, *arguments: Any) -> Any:
+    """Calls a hook as one program; its operations one by one would each be compiled."""
+    return getattr(encoding, hook)(*arguments)
 
 
 def codes(part: Part, dims: Dims) -> tuple[Float[np.ndarray, "T M"], bool]:
     """The code that `embed` adds to tokens, and whether it depends on their content (then: of random tokens)."""
     x, _, _ = content(dims, len(part.site.segment))
-    return _code_of(x, *_codes(part.encoding, part.params, x, part.site))
-
-
-def _codes(encoding, params, x, site):
-    """Codes that `embed` adds to tokens of zeros, and to tokens [T, M]."""
-    return encoding.embed(params, jnp.zeros_like(x), site), encoding.embed(params, x, site) - x
-
-
-def _code_of(x, to_nothing, to_something) -> tuple[np.ndarray, bool]:
-    """The code, and whether it depends on tokens; then the code of x."""
-    to_nothing, to_something = np.asarray(to_nothing), np.asarray(to_something)
+    to_nothing, to_something = map(np.asarray, _codes(*part, x))
     room = 1e-5 * (np.abs(to_nothing).max() + np.abs(x).max())
     depends = bool(np.abs(to_something - to_nothing).max() > room)
     return to_something if depends else to_nothing, depends
 
 
-def linear_rotation(part: Part, dims: Dims) -> Transform | None:
+@functools.partial(jax.jit, static_argnums=0)
+def _codes(encoding, params, site, x):
+    """Codes that `embed` adds to tokens of zeros, and to tokens [T, M]."""
+    return encoding.embed(params, jnp.zeros_like(x), site), encoding.embed(params, x, site) - x
+
+
+def linear_rotation(part: Part, dims: Dims, seed: int = 0) -> Transform | None:
     """The matrices of `rotate`; None where it is not linear in q and k."""
-    site = observed(part, dims)
-    _, q, k = content(dims, len(site.segment))
-    return _linear(*_matrices(part.encoding, part.params, q, k, site))
+    site = observed(part, dims, seed)
+    _, q, k = content(dims, len(site.segment), seed)
+    query, key, error = _matrices(part.encoding, part.params, q, k, site)
+    return Transform(np.asarray(query, np.float64), np.asarray(key, np.float64)) if error < 1e-4 else None
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def _matrices(encoding, params, q, k, site):
     """Matrices [T, H, C, D] by which `rotate` would act on queries and keys if it was linear, and its distance from that."""
 
@@ -107,10 +111,6 @@ def _matrices(encoding, params, q, k, site):
         for matrix, x, turned in zip(found, (q, k), rotate(q, k), strict=True)
     ]
     return *found, jnp.maximum(*errors) / jnp.abs(q).max()
-
-
-def _linear(query, key, error) -> Transform | None:
-    return Transform(np.asarray(query, np.float64), np.asarray(key, np.float64)) if error < 1e-4 else None
 
 
 def turns(matrix: Float[np.ndarray, "T H C D"]) -> Turns | None:
@@ -160,14 +160,11 @@ def bias(part: Part, dims: Dims) -> tuple[Float[np.ndarray, "H T S"], bool]:
     count = len(site.segment)
     _, q, k = content(dims, count)
     whole = (dims.num_heads, count, count)
-    found = part.encoding.bias(part.params, q, site, k, site)
+    found = call(part.encoding, "bias", part.params, q, site, k, site)
     found = shaped("bias", found, "[H, T, S], [1, T, S] or a number", whole, (1, *whole[1:]), ())
     found = np.broadcast_to(found, whole)
-    other_site = site
-    if jax.tree.leaves(site.state):
-        x, _, _ = content(dims, count, seed=1)
-        other_site = part.encoding.observe(part.params, x, part.site)
-    other = np.broadcast_to(part.encoding.bias(part.params, k, other_site, q, other_site), whole)
+    other_site = observed(part, dims, seed=1) if jax.tree.leaves(site.state) else site
+    other = np.broadcast_to(call(part.encoding, "bias", part.params, k, other_site, q, other_site), whole)
     return found, bool(np.abs(found - other).max() > 1e-6)
 
 
@@ -181,7 +178,8 @@ def weighed(part: Part, dims: Dims) -> Float[np.ndarray, "T S"]:
     """The weights that the first head makes of logits of 0."""
     site = observed(part, dims)
     seen = visible(part.encoding, site, site)
-    return np.asarray(part.encoding.weigh(part.params, jnp.zeros((dims.num_heads, *seen.shape)), seen, site, site))[0]
+    logits = np.zeros((dims.num_heads, *seen.shape), np.float32)
+    return np.asarray(call(part.encoding, "weigh", part.params, logits, seen, site, site))[0]
 
 
 def weighed_logits(
@@ -221,20 +219,19 @@ def outputs_beside(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H
     """The output of one query beside the value of each key, if it looked at that key alone."""
     count = len(part.site.segment)
     site = observed(part, dims)
-
-    def look(key):
-        weights = jnp.zeros((dims.num_heads, count, count)).at[:, query, key].set(1.0)
-        return part.encoding.read(part.params, weights, site, site)[query]
-
-    return np.stack([look(key) for key in range(count)])
+    weights = np.zeros((count, dims.num_heads, count, count), np.float32)  # by the key that the query looks at
+    weights[np.arange(count), :, query, np.arange(count)] = 1
+    return np.stack([call(part.encoding, "read", part.params, each, site, site)[query] for each in weights])
 
 
 def carried(part: Part, dims: Dims, query: int) -> Float[np.ndarray, "S H E"]:
     """The output of one query for the first unit vector as the value of each key, if it looked at that key alone."""
     site = observed(part, dims)
-    unit = jnp.zeros((len(part.site.segment), dims.num_heads, dims.head_dim)).at[:, :, 0].set(1.0)
-    here = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[query], leaf.shape), site)
-    return np.asarray(part.encoding.output(part.params, part.encoding.value(part.params, unit, site), here))
+    unit = np.zeros((len(part.site.segment), dims.num_heads, dims.head_dim), np.float32)
+    unit[:, :, 0] = 1
+    here = jax.tree.map(lambda leaf: np.broadcast_to(leaf[query], leaf.shape), site)
+    values = call(part.encoding, "value", part.params, unit, site)
+    return np.asarray(call(part.encoding, "output", part.params, values, here))
 
 
 def same_word(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Logits:
@@ -244,17 +241,22 @@ def same_word(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Log
     return Logits(*map(np.asarray, word_logits(encoding, params, word, weights, site)))
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def word_logits(encoding: Encoding, params: Params, word: jax.Array, weights: jax.Array, site: Site) -> Logits:
     """Logits between copies of a word [M] at all places, under projections [2, M, H, D] to queries and keys."""
-    x, scale = jnp.broadcast_to(word, (len(site.segment), len(word))), weights.shape[-1] ** -0.5
-    q, k = jnp.einsum("tm,nmhd->nthd", x, weights)
-    plain = scale * jnp.einsum("thd,shd->hts", q, k)
+    x = jnp.broadcast_to(word, (len(site.segment), len(word)))
+    plain = weights.shape[-1] ** -0.5 * jnp.einsum("thd,shd->hts", *jnp.einsum("tm,nmhd->nthd", x, weights))
+    return Logits(plain, *layer_logits(encoding, params, x, weights, site))
+
+
+def layer_logits(encoding: Encoding, params: Params, x: jax.Array, weights: jax.Array, site: Site):
+    """`weighed_logits` of tokens [T, M] at all places, under projections [2, M, H, D] to queries and keys."""
     placed = encoding.place(params, site)
     x = encoding.embed(params, x, placed)
     placed = encoding.observe(params, x, placed)
     q, k = jnp.einsum("tm,nmhd->nthd", x, weights)
     rotated = encoding.rotate(params, q, placed, k, placed)
-    return Logits(plain, *weighed_logits(encoding, scale, params, q, k, *rotated, placed, placed))
+    return weighed_logits(encoding, weights.shape[-1] ** -0.5, params, q, k, *rotated, placed, placed)
 
 
 def offsets(site: Site) -> np.ndarray:
@@ -327,24 +329,19 @@ def logits(
     rows = np.arange(site.segment.shape[0]) if rows is None else rows
     params = probe.params if params is None else params
     q = probe.k if aligned else probe.q
-    value, seen = _operator(probe.encoding, probe.dims.num_heads, params, q, probe.k, site, rows)
-    value, seen = np.asarray(value), np.asarray(seen)
+    value, seen = map(np.asarray, _operator(probe.encoding, probe.dims.num_heads, params, q, probe.k, site, rows))
     return Operator(value, seen, float(value[:, :, seen].std()))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _operator(encoding, num_heads, params, q, k, site, rows):
-    every = jnp.ones((site.segment.shape[0], 1))
-    return operator(encoding, num_heads, params, q[:, None] * every, k[:, None] * every, site, rows)
+    """([C, H, R, T] logits, [R, T] visibility) of contents [C, M]."""
 
+    def one(contents):  # at a time: n x n x hidden is large enough
+        tokens = (jnp.broadcast_to(x, (site.segment.shape[0], *x.shape)) for x in contents)
+        return content_logits(encoding, num_heads, params, *tokens, site, rows)
 
-def operator(encoding, num_heads, params, q_tokens, k_tokens, site, rows):
-    """([C, H, R, T] logits, [R, T] visibility) of contents [C, T, M]."""
-
-    def one(contents):
-        return content_logits(encoding, num_heads, params, *contents, site, rows)
-
-    value, seen = jax.lax.map(one, (q_tokens, k_tokens))  # one content at a time: n x n x hidden is large enough
+    value, seen = jax.lax.map(one, (q, k))
     return value, seen[0]
 
 
@@ -407,26 +404,16 @@ def attention(probe: Probe, x: np.ndarray, site: Site) -> np.ndarray:
 _layer = jax.jit(layer_output, static_argnums=0)
 
 
-def whole_codes(encoding: Encoding, params: Params, width: int, site: Site) -> np.ndarray | None:
+def whole(probe: Probe, extent: tuple[int, ...]) -> Part:
+    """The whole encoding as one part, on a box.
+
+    Its sites are traced: a table hands out NaN for a place that it does not have.
+    """
+    site = with_relation(probe.encoding, box(extent))
+    return Part(probe.encoding, probe.params, jax.jit(probe.encoding.place)(probe.params, site))
+
+
+def whole_codes(probe: Probe, extent: tuple[int, ...]) -> np.ndarray | None:
     """Codes [T, M] in float64 that `embed` adds to any tokens; None if that is nothing, or depends on the tokens."""
-    x = np.random.default_rng(0).normal(size=(site.segment.shape[0], width)).astype(np.float32)
-    code, depends = _code_of(x, *_placed_codes(encoding, params, x, with_relation(encoding, site)))
+    code, depends = codes(whole(probe, extent), probe.dims)
     return None if depends or not code.any() else np.asarray(code, np.float64)
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _placed_codes(encoding, params, x, site):
-    return _codes(encoding, params, x, encoding.place(params, site))
-
-
-def whole_transform(probe: Probe, other_content: bool = False) -> Transform | None:
-    """`linear_rotation` of a whole encoding, with the queries' contents for keys too."""
-    x = np.random.default_rng(1 + other_content).normal(size=(probe.num_tokens, probe.dims.width)).astype(np.float32)
-    site = with_relation(probe.encoding, box(probe.extent))
-    return _linear(*_placed_matrices(probe.encoding, probe.dims.num_heads, probe.params, x, site))
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _placed_matrices(encoding, num_heads, params, x, site):
-    q = x.reshape(x.shape[0], num_heads, -1)
-    return _matrices(encoding, params, q, q, encoding.observe(params, x, encoding.place(params, site)))

@@ -5,37 +5,36 @@ import re
 import pytest
 
 import posjax as pj
-from experiments import catalogue
+from experiments import catalogue as command
+from posjax.describe import catalogue
 from posjax.describe.catalogue import arxiv_number, citation, declared_meanings, facts, summary
-from posjax.describe.catalogue import catalogue as rows
 from posjax.encoding import Needs
 
 
-def test_the_page_is_current():
-    assert catalogue.PAGE.exists(), "run python -m experiments.catalogue --write"
-    assert catalogue.PAGE.read_text() == catalogue.page(), "run python -m experiments.catalogue --write"
+@pytest.fixture(scope="module")
+def rows():
+    return catalogue.catalogue()
 
 
-def test_editors_know_every_name():
-    assert catalogue.STUB.read_text() == catalogue.stub(), "run python -m experiments.catalogue --write"
-    assert set(re.findall(r'^    "(\w+)",$', catalogue.stub(), re.MULTILINE)) <= set(pj.encodings.__all__)
-
-
-def test_the_page_has_a_row_for_every_name():
-    page = catalogue.page()
-    library = [row.name for row in rows() if row.cls.__module__.startswith("posjax.")]
+def test_the_page_is_current_and_has_a_row_for_every_name(rows):
+    page = command.PAGE.read_text()
+    assert page == command.page(), "run python -m experiments.catalogue --write"
+    library = [row.name for row in rows if row.cls.__module__.startswith("posjax.")]
     assert re.findall(r"^\| `(\w+)` \|", page.split("## Arguments of encodings")[0], re.MULTILINE) == library
-    widths = {line.replace("\\|", "").count("|") for line in page.splitlines() if line.startswith("| `")}
-    assert widths <= {9, 5}
+    assert {line.replace("\\|", "").count("|") for line in page.splitlines() if line.startswith("| `")} <= {9, 5}
     assert f"{len(library)} encodings" in page
 
 
-@pytest.mark.parametrize("name", pj.names())
-def test_every_encoding_says_what_it_is(name):
-    row = facts(name)
-    assert row.summary, "begin the docstring with what it is"
-    assert row.example is not None, "its arguments without defaults cannot be made up: see describe._FILLERS"
-    assert row.parameters is not None, "init refuses 1024 positions and 14x14 patches"
+def test_editors_know_every_name():
+    assert command.STUB.read_text() == command.stub(), "run python -m experiments.catalogue --write"
+    assert set(re.findall(r'^    "(\w+)",$', command.stub(), re.MULTILINE)) <= set(pj.encodings.__all__)
+
+
+def test_every_encoding_says_what_it_is(rows):
+    assert {row.name for row in rows} == {*pj.names()}
+    assert [row.name for row in rows if not row.summary] == [], "begin the docstring with what it is"
+    assert [row.name for row in rows if row.example is None] == [], "see _FILLERS of posjax/describe/catalogue.py"
+    assert [row.name for row in rows if row.parameters is None] == [], "init refuses 1024 positions and 14x14 patches"
 
 
 def test_facts():
@@ -58,7 +57,7 @@ def test_what_a_docstring_says():
 
 
 def test_the_terminal(capsys):
-    assert catalogue.main(["--family=rotary"]) == 0
+    assert command.main(["--family=rotary"]) == 0
     out = capsys.readouterr().out
     assert "rope" in out
     assert "alibi " not in out
@@ -66,15 +65,12 @@ def test_the_terminal(capsys):
     assert "are relative" in " ".join(out.split())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--family=rotarry"], "no family is named 'rotarry'; did you mean 'rotary'?"),
+def test_mistakes_are_one_line(capsys):
+    for arguments, message in (
+        (["--family=rotarry"], "did you mean 'rotary'?"),
         (["--write", "--family=rotary"], "--write is about all that the library has"),
-    ],
-)
-def test_mistakes_are_one_line(arguments, message, capsys):
-    assert catalogue.main(arguments) == 2
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err.count("\n")) == ("", 1)
-    assert message in shown.err
+    ):
+        assert command.main(arguments) == 2
+        shown = capsys.readouterr()
+        assert (shown.out, shown.err.count("\n")) == ("", 1)
+        assert message in shown.err

@@ -25,7 +25,6 @@ const atlas = (() => {
     return sets[name];
   }
 
-  /** @param {Page} page */
   function page(page) {
     pages.push(page);
   }
@@ -46,6 +45,18 @@ const atlas = (() => {
     }
     made.append(...children.filter((child) => child !== null).map((child) => (typeof child === "number" ? String(child) : child)));
     return made;
+  }
+
+  /**
+   * A table with a name, which scrolls sideways. A cell is text, a number, an element, or a list of them.
+   * @param {string} name @param {any[]} head @param {any[][]} rows
+   * @param {{first?: string, cell?: string, table?: string, caption?: string}} [look] tag of the first cells, and classes
+   */
+  function table(name, head, rows, {first = "th", cell = "", table = "", caption} = {}) {
+    const made = (/** @type {any} */ each, /** @type {number} */ at) => (at || first === "td" ? el("td", {class: cell || null}, ...[each].flat()) : el("th", {scope: "row"}, ...[each].flat()));
+    return el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": name}, el("table", {class: table || null}, caption ? el("caption", {}, caption) : null,
+      el("thead", {}, el("tr", {}, ...head.map((each) => el("th", {scope: "col"}, each)))),
+      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map(made))))));
   }
 
   /**
@@ -114,5 +125,5 @@ const atlas = (() => {
     show();
   }
 
-  return {data, page, titled, el, href, start};
+  return {data, page, titled, el, table, href, start};
 })();

@@ -34,7 +34,6 @@
     return on ? [right, {label: "with the bug", color: live.COLORS[1], dash: live.DASHES[1], points: line(true), dots: bug.cells.right[0].length <= 24}] : [right];
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {number} width @param {number} height @param {any} colors @param {Bug} bug @param {boolean} on */
   function drawLines(context, width, height, colors, bug, on) {
     const {low, high} = bug.cells;
     const margin = (high - low) * 0.06;
@@ -42,7 +41,6 @@
     live.curves(context, width, height, colors, {series: series(bug, on), x, y: {label: bug.what, low: low - margin, high: high + margin}});
   }
 
-  /** @param {Bug} bug */
   function shape(bug) {
     if (bug.kind === "lines") return {height: 230, most: 460};
     const [rows, columns] = [bug.cells.right.length, bug.cells.right[0].length];
@@ -87,7 +85,6 @@
     }, shape(bug));
     const id = `switch-${bug.name}`;
     const input = el("input", {type: "checkbox", role: "switch", id, change: () => turn(input.checked)});
-    /** @param {boolean} to */
     function turn(to) {
       on = input.checked = to;
       said.replaceChildren(el("strong", {}, on ? "With the bug: " : "Right: "), on ? bug.wrong : bug.right);
@@ -104,16 +101,11 @@
     return {node, turn};
   }
 
-  /** @param {string[]} names */
   function others(names) {
     const rows = data("errata");
     return names.map((name) => el("li", {}, errata.link(name, rows[name].what), ": ", ...errata.linked(rows[name].who)));
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {URLSearchParams} query
-   */
   function render(root, query) {
     const {breaks, others: names} = /** @type {{breaks: Bug[], others: string[]}} */ (data("breaks"));
     const made = breaks.map((bug) => ({bug, ...shown(bug)}));

@@ -3,7 +3,7 @@
 
 /** One encoding: its formula, what it declares, what was measured, where it is from and how it is used. */
 (() => {
-  const {data, el, href} = atlas;
+  const {data, el, table, href} = atlas;
   const {rich, math} = words;
   const MANY = 6; // rows of a table before it is folded
 
@@ -28,26 +28,10 @@
       el("button", {type: "button", "aria-label": `Copy: ${name}`, click: copy}, "Copy"), said);
   }
 
-  /**
-   * @param {string} title
-   * @param {...any} children
-   */
   function section(title, ...children) {
     return el("section", {}, el("h2", {}, title), ...children);
   }
 
-  /**
-   * @param {string[]} head
-   * @param {any[][]} rows
-   * @param {string} name
-   */
-  function table(head, rows, name) {
-    return el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": name}, el("table", {},
-      el("thead", {}, el("tr", {}, ...head.map((each) => el("th", {scope: "col"}, each)))),
-      el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map((cell) => el("td", {}, ...(Array.isArray(cell) ? cell : [cell]))))))));
-  }
-
-  /** @param {any} card */
   function formula(card) {
     const letters = data("cards").letters.map((/** @type {string[]} */ [letter, meaning]) => el("li", {}, math(letter), ` ${meaning}`));
     const part = (/** @type {string} */ source) => el("div", {class: "scroll", tabindex: "0", role: "math", "aria-label": math(source).getAttribute("alttext")}, math(source));
@@ -55,7 +39,6 @@
       el("details", {}, el("summary", {}, "Letters"), el("ul", {class: "plain"}, ...letters)));
   }
 
-  /** @param {any} card */
   function declared(card) {
     const {meanings} = data("cards");
     const star = (/** @type {string} */ fact) => (card.by_arguments.includes(fact) ? " (depends on its arguments; as shown here)" : "");
@@ -71,7 +54,6 @@
       el("p", {class: "note"}, "Code: ", el("code", {}, card.module)));
   }
 
-  /** @param {any} card */
   function scored(card) {
     const command = "python -m experiments.scorecard --out=results/scorecard";
     if (!card.measured) return section("What the scorecard measured", el("p", {}, "Not measured yet: ", el("code", {}, command)));
@@ -83,7 +65,7 @@
       const good = applies.filter(({cell}) => cell[0] === "✓").length;
       const rows = cells.map(({about, cell: [mark, value, note]}) => [about.title, `${WORDS[mark]} ${value}`, [about.about, ...(note ? [el("span", {class: "note"}, ` (${note})`)] : [])]]);
       return el("details", {}, el("summary", {}, `${group}: ${applies.length ? `${good} of ${applies.length} as an ideal encoding` : "does not apply"}`),
-        table(["measure", "found", "what it is"], rows, group));
+        table(group, ["measure", "found", "what it is"], rows, {first: "td"}));
     });
     return section("What the scorecard measured",
       el("p", {}, "As initialised, of ", el("code", {}, card.measured.spec), ` at ${card.measured.on.join(" × ")} positions. Record: `,
@@ -92,13 +74,12 @@
   /** @type {Record<string, string>} */
   const WORDS = {"✓": "✓ as ideal", "✗": "✗ not", "!": "! handled", "·": "does not apply"};
 
-  /** @param {any} card */
   function trained(card) {
     if (!card.studied.length) return null;
     const rows = card.studied.map((/** @type {any} */ each) => [
       each.what, each.sign, el("a", {href: href("record", record(each))}, each.text)]);
     return section("What trainings with it gave", el("p", {}, "Differences to no encoding, with intervals over seeds; what is ahead or behind is so after Holm's correction."),
-      table(["task", "beside none", "difference"], rows, "Trainings"));
+      table("Trainings", ["task", "beside none", "difference"], rows, {first: "td"}));
   }
 
   /** The query of the page that shows a record. @param {any} each */
@@ -106,7 +87,6 @@
     return {folder: each.folder, table: each.table, metric: each.metric};
   }
 
-  /** @param {any} card */
   function proof(card) {
     const found = card.golden;
     if (!found) return section("Proof", el("p", {}, "No row in docs/goldens.md."));
@@ -117,7 +97,6 @@
       el("p", {class: "note"}, "From docs/goldens.md: ", el("code", {}, "python tests/goldens/table.py")));
   }
 
-  /** @param {any} card */
   function disagreements(card) {
     if (!card.errata.length) return null;
     return section("Where sources disagree", ...card.errata.map((/** @type {any} */ each) => el("article", {class: "erratum"}, el("h3", {}, ...rich(each.what)),
@@ -125,18 +104,16 @@
     el("p", {class: "note"}, "From docs/errata.md."));
   }
 
-  /** @param {any} card */
   function models(card) {
     const {source, layers} = data("models");
     const used = layers.filter((/** @type {any} */ each) => each.names.includes(card.name));
     if (!used.length) return null;
     const rows = used.map((/** @type {any} */ each) => [each.after, el("code", {}, each.spec), each.layers]);
-    const made = table(["made after", "encoding", "layers"], rows, "Models");
+    const made = table("Models", ["made after", "encoding", "layers"], rows, {first: "td"});
     return section("Models that use it", el("p", {}, `As posjax.from_hf_layers reads the default configurations of ${source}. Each class was made after the checkpoint named here, whose own configuration may differ.`),
       rows.length > MANY ? el("details", {}, el("summary", {}, `${rows.length} rows`), made) : made);
   }
 
-  /** @param {any} card */
   function source(card) {
     if (!card.citation && !card.arxiv) return el("p", {class: "note"}, "It cites no paper.");
     const paper = card.arxiv ? el("a", {href: `https://arxiv.org/abs/${card.arxiv}`, rel: "noreferrer"}, `arXiv ${card.arxiv}`) : null;
@@ -158,10 +135,6 @@
     return el("ul", {class: "others"}, ...links.map(([page, query, text]) => el("li", {}, el("a", {href: href(page, query)}, text))));
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {URLSearchParams} query
-   */
   function render(root, query) {
     const all = /** @type {any[]} */ (data("cards").cards);
     const card = all.find((each) => each.name === query.get("name"));

@@ -18,7 +18,6 @@
     return {trained: bare, now: forms.scaled(bare, state.base, {kind: state.scaling, factor: state.factor, trained: state.trained})};
   }
 
-  /** @param {any} state */
   function specOf(state) {
     const scaling = state.scaling === "none" ? "" : `, scaling=${state.scaling}(factor=${state.factor}${["linear", "ntk"].includes(state.scaling) ? "" : `, original_length=${state.trained}`})`;
     const own = {rope: "", p_rope: `, proportion=${state.proportion}`, hope: `, original_length=${state.trained}`}[/** @type {"rope"|"p_rope"|"hope"} */ (state.kind)];
@@ -60,7 +59,6 @@
     });
   }
 
-  /** @param {any} state */
   function summary(state) {
     const {trained, now} = ratesOf(state);
     const full = forms.turns(trained, state.trained).filter((turns) => turns >= 1).length;
@@ -69,7 +67,6 @@
     return {full, never, partial: now.length - full - never, unseen, count: now.length};
   }
 
-  /** @param {any} state @param {CanvasRenderingContext2D} context @param {number} width @param {number} height @param {any} colors */
   function drawDials(state, context, width, height, colors) {
     const dials = dialsOf(state);
     const columns = Math.min(dials.length, Math.max(4, Math.ceil(Math.sqrt((dials.length * width) / height))));
@@ -104,7 +101,6 @@
     return `Wavelength of each pair, on a logarithmic scale. ${full.length} pairs turn fully within the trained length, ${partial.length} turn in part and meet nothing new, ${beyond.length} meet new angles in the context.`;
   }
 
-  /** @param {any} state */
   function words(state) {
     const {full, never, partial, unseen, count} = summary(state);
     return [el("p", {}, `Within ${live.number(state.trained)} trained positions ${full} of ${count} pairs turn fully, ${partial} turn in part${never ? `, and ${never} never turn` : ""}. `,
@@ -118,8 +114,8 @@
     const {trained, now} = ratesOf(state);
     const [before, after, unseen] = [forms.turns(trained, state.trained), forms.turns(now, state.length), forms.newAngles(trained, state.trained, now, state.length)];
     const rows = now.map((rate, c) => [c, TURN / rate, before[c], after[c]]);
-    return el("table", {}, el("thead", {}, el("tr", {}, ...["pair", "positions for a full turn", "turns in training", "turns in the context", "new angles"].map((title) => el("th", {scope: "col"}, title)))),
-      el("tbody", {}, ...rows.map((row, c) => el("tr", {}, ...row.map((x) => el("td", {class: "number"}, live.number(x))), el("td", {}, unseen[c] ? "yes" : now[c] ? "no" : "never turns")))));
+    return atlas.table("Numbers of each pair", ["pair", "positions for a full turn", "turns in training", "turns in the context", "new angles"],
+      rows.map((row, c) => [...row.map(live.number), unseen[c] ? "yes" : now[c] ? "no" : "never turns"]), {first: "td", cell: "number"});
   }
 
   /** What the colours of dots are. */
@@ -128,11 +124,10 @@
     return el("ul", {class: "key"}, ...meanings.map(([color, text]) => el("li", {}, el("span", {class: "dot", style: `background: ${color}`}), " ", text)));
   }
 
-  /** @param {HTMLElement} root @param {URLSearchParams} query */
   function render(root, query) {
     const state = live.stateOf(START, query);
     const [controls, said] = [el("div", {class: "controls"}), el("div", {"aria-live": "polite"})];
-    const numbers = el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "Numbers of each pair"});
+    const numbers = el("div");
     const dials = live.canvas((...of) => drawDials(state, ...of), {height: 300});
     const waves = live.canvas((...of) => drawWaves(state, ...of), {height: 300});
     const draw = () => {

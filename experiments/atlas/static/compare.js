@@ -6,7 +6,6 @@
   const {data, el, href} = atlas;
   const START = {a: "rope", b: "alibi"};
 
-  /** @param {any} x @param {string} [unit] */
   const shown = (x, unit = "") => (x === null || x === undefined ? "nothing that far out" : `${typeof x === "string" ? x : live.number(x)}${unit}`);
 
   /** The numbers of this page: title, what it is, and the cell of a row. @param {any} about @returns {[string, string, (row: any) => string][]} */
@@ -22,21 +21,18 @@
   }
 
   /** @type {Record<string, string>} */
-  const MEASURES = {U_coll: "pairs of places closer than 0.001 of the norm (%)", U_coll_bf16: "the same far out, in bfloat16 (%)", R_shift: "change of a logit as both tokens move",
+  const MEASURES = {U_coll: "pairs of places closer than 0.001 of the norm (%)", U_coll_bf16: "the same far out, in bfloat16 (%)",
     X_range: "logits at new distances outside the known range (share)", X_mass: "attention of the last query to new distances (share)", X_ent: "entropy of attention, times that at the known length",
     X_phase: "rotations that do not finish a turn (share)", rho_same: "rank correlation of logit and distance"};
 
-  /** @param {any} cell */
   const judged = (cell) => (!cell ? "not measured" : cell.value === null ? "does not apply" : `${live.number(Number(cell.value))} ${{pass: "✓", fail: "✗", handled: "!"}[/** @type {"pass"|"fail"|"handled"} */ (cell.verdict)] ?? ""}`);
 
-  /** @param {any} about @param {any} a @param {any} b */
   function numbers(about, a, b) {
     const own = facts(about).map(([title, text, of]) => [title, text, of(a), of(b)]);
     const measured = [a, b].some((row) => Object.keys(row.measures).length);
     const scored = !measured ? [] : Object.entries(MEASURES).map(([name, text]) => [`Scorecard: ${name}`, text, judged(a.measures[name]), judged(b.measures[name])]);
-    return el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "A against B"}, el("table", {class: "facts"},
-      el("thead", {}, el("tr", {}, ...["measure", "A: " + a.name, "B: " + b.name].map((title) => el("th", {scope: "col"}, title)))),
-      el("tbody", {}, ...[...own, ...scored].map(([title, text, x, y]) => el("tr", {}, el("th", {scope: "row"}, title, el("div", {class: "note"}, text)), el("td", {class: "number"}, x), el("td", {class: "number"}, y))))));
+    return atlas.table("A against B", ["measure", `A: ${a.name}`, `B: ${b.name}`],
+      [...own, ...scored].map(([title, text, x, y]) => [[title, el("div", {class: "note"}, text)], x, y]), {table: "facts", cell: "number"});
   }
 
   /** The encodings that are the same here, and the nearest others. @param {any} about @param {number} at @param {string} letter */
@@ -49,7 +45,6 @@
       el("p", {}, `Nearest to ${letter}: ${near.map((/** @type {any} */ [name, apart]) => `${name} (${live.number(apart / 10)} %)`).join(", ")}.`));
   }
 
-  /** @param {any} row */
   function picture(row) {
     const rows = live.decoded(row).map((values, i) => values.map((value, j) => (!row.grid && j > i ? null : value)));
     const range = live.extent(rows.flat());
@@ -60,7 +55,6 @@
     return el("section", {}, el("h2", {}, row.name), view.node, live.legend(range, true), el("p", {class: "note"}, row.summary), el("p", {}, ...live.card(row.name), el("code", {}, row.spec)));
   }
 
-  /** @param {any} about @param {number} i @param {number} j */
   function verdict(about, i, j) {
     const apart = about.apart[i][j];
     if (apart === null) return el("p", {}, "One of them takes a line of tokens, the other a grid only: their attention cannot be laid over each other.");
@@ -69,7 +63,6 @@
       neighbours(about, i, "A"), neighbours(about, j, "B"));
   }
 
-  /** @param {HTMLElement} root @param {URLSearchParams} query */
   function render(root, query) {
     const state = live.stateOf(START, query);
     const about = data("landscapes");

@@ -32,7 +32,6 @@
     return picture ? {label: picture.spec, at: (d) => (d < picture.by_distance.length ? picture.by_distance[d] : NaN), far: picture.by_distance.length - 1} : null;
   }
 
-  /** @param {any} state @returns {any[]} */
   function seriesOf(state) {
     const all = [...NAMES, ...pictures().map((each) => each.name)];
     return state.shown.split(",").flatMap((/** @type {string} */ name) => {
@@ -48,14 +47,10 @@
     const at = [1, 16, state.trained, 2 * state.trained, 8 * state.trained];
     const times = (/** @type {number} */ x) => (Number.isFinite(x) ? ` (×${live.number(Math.exp(x)).replace(/^0$/, "less than 1e-300")})` : "");
     const cell = (/** @type {any} */ each, /** @type {number|null} */ value) => (value === null ? "not seen" : Number.isNaN(value) ? "–" : `${live.number(value)}${times(value - (each.at(1) ?? NaN))}`);
-    const cells = (/** @type {any} */ each) => at.map((d) => el("td", {class: "number"}, cell(each, each.at(d))));
-    return el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "Logits at some distances"}, el("table", {},
-      el("caption", {}, "Logit at a distance, and in brackets how many times the attention of a key right beside the query"),
-      el("thead", {}, el("tr", {}, el("th", {scope: "col"}, "encoding"), ...at.map((d) => el("th", {scope: "col"}, live.number(d))))),
-      el("tbody", {}, ...series.map((each) => el("tr", {}, el("th", {scope: "row"}, el("code", {}, each.label)), ...cells(each))))));
+    return atlas.table("Logits at some distances", ["encoding", ...at.map(live.number)], series.map((each) => [el("code", {}, each.label), ...at.map((d) => cell(each, each.at(d)))]),
+      {cell: "number", caption: "Logit at a distance, and in brackets how many times the attention of a key right beside the query"});
   }
 
-  /** @param {HTMLElement} root @param {URLSearchParams} query */
   function render(root, query) {
     const state = live.stateOf(START, query);
     /** @type {any[]} */ let series = [];

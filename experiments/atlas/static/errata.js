@@ -10,7 +10,6 @@ const errata = (() => {
     return words.rich(text).flatMap((part) => (typeof part === "string" ? issues(part) : [part]));
   }
 
-  /** @param {string} text @returns {Array<Node|string>} */
   function issues(text) {
     return text.split(/([\w.-]+\/[\w.-]+#\d+)/).map((part, index) => {
       if (index % 2 === 0) return part;
@@ -25,10 +24,6 @@ const errata = (() => {
     return el("dl", {class: "erratum"}, ...cells.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, ...linked(text))]));
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {URLSearchParams} query
-   */
   function render(root, query) {
     const rows = Object.entries(data("errata"));
     root.append(el("h1", {}, "Where sources disagree"),

@@ -11,14 +11,12 @@ const forms = (() => {
   /**
    * A scaling of rotary frequencies by its name in posjax; what it does not use is passed over.
    * @typedef {{kind?: string, factor?: number, trained?: number, length?: number, fast?: number, slow?: number,
-   *   truncate?: boolean, short?: number[], long?: number[]}} Scaling
+   *   short?: number[], long?: number[]}} Scaling
    */
 
   /** @param {number} count @returns {number[]} 0 ... count - 1 */
   const range = (count) => Array.from({length: count}, (_, i) => i);
-  /** @param {number} x @param {number} low @param {number} high */
   const clip = (x, low, high) => Math.min(Math.max(x, low), high);
-  /** @param {number[]} xs */
   const sum = (xs) => xs.reduce((total, x) => total + x, 0);
   const TURN = 2 * Math.PI;
 
@@ -30,34 +28,28 @@ const forms = (() => {
 
   /**
    * The frequencies of rope, p_rope and hope before any scaling. Pairs that never turn have 0.
-   * @param {{base: number, dim: number, fraction?: number, proportion?: number, trained?: number}} rotary
-   *   fraction: of the channels that are rotated; proportion: of the pairs that turn (p_rope); trained: of hope, which stops
-   *   the pairs that do not turn once within it.
+   * @param {{base: number, dim: number, proportion?: number, trained?: number}} rotary
+   *   proportion: of the pairs that turn (p_rope); trained: of hope, which stops the pairs that do not turn once within it.
    */
-  function frequencies({base, dim, fraction = 1, proportion = 1, trained = Infinity}) {
-    const count = Math.floor(fraction * dim) / 2;
+  function frequencies({base, dim, proportion = 1, trained = Infinity}) {
+    const count = dim / 2;
     return geometric(base, count).map((w, c) => (c < Math.floor(proportion * count) && TURN / w <= trained ? w : 0));
   }
 
   // How a share of each frequency is divided by s: by turns in N tokens, or evenly over the channels (YaRN).
 
-  /** @param {number} share @param {number} factor */
   const mixed = (share, factor) => 1 - share + share / factor;
 
-  /** @param {number} base @param {number} count @param {number} factor @param {number} trained @param {number} most @param {number} least */
   function byTurns(base, count, factor, trained, most, least) {
     return geometric(base, count).map((w) => mixed(clip((most - (trained * w) / TURN) / (most - least), 0, 1), factor));
   }
 
-  /** @param {number} base @param {number} count @param {number} factor @param {Scaling} s */
-  function yarn(base, count, factor, {trained = 1, fast = 32, slow = 1, truncate = true}) {
-    let [low, high] = [fast, slow].map((turns) => (count * Math.log(trained / (TURN * turns))) / Math.log(base));
-    if (truncate) [low, high] = [Math.floor(low), Math.ceil(high)];
-    [low, high] = [low, high].map((x) => clip(x, 0, 2 * count - 1));
+  function yarn(base, count, factor, {trained = 1, fast = 32, slow = 1}) {
+    const pair = (/** @type {number} */ turns) => (count * Math.log(trained / (TURN * turns))) / Math.log(base);
+    const [low, high] = [Math.floor(pair(fast)), Math.ceil(pair(slow))].map((x) => clip(x, 0, 2 * count - 1));
     return range(count).map((c) => mixed(1 - clip((high - c) / Math.max(high - low, 0.001), 0, 1), factor));
   }
 
-  /** @param {number} count @param {number} factor */
   const ntk = (count, factor) => range(count).map((c) => factor ** (-c / (count - 1)));
 
   /** @type {Record<string, (base: number, count: number, s: Scaling) => number[]>} */
@@ -152,14 +144,6 @@ const forms = (() => {
 
   // Biases. An offset is k - q; a distance is not negative.
 
-  /** The published slopes of ALiBi for any number of heads. @param {number} heads */
-  function alibiSlopes(heads) {
-    const power = 2 ** Math.floor(Math.log2(heads));
-    const below = range(power).map((h) => 2 ** ((-8 / power) * (h + 1)));
-    const above = range(power).map((h) => 2 ** ((-4 / power) * (2 * h + 1)));
-    return [...below, ...above].slice(0, heads);
-  }
-
   /** ALiBi of any number of axes: Euclidean distance. @param {number} slope @param {...number} offset */
   const alibi = (slope, ...offset) => -slope * Math.hypot(...offset);
 
@@ -169,40 +153,17 @@ const forms = (() => {
   /** Head h counts from 0. @param {number} h @param {number} heads @param {number} dim @param {number} base @param {number} distance */
   const sandwich = (h, heads, dim, base, distance) => (heads / (8 * (h + 1))) * sinusoidalProduct(base, dim, distance);
 
-  /**
-   * The bucket of an offset in T5; its edges are compared in whole numbers.
-   * @param {number} offset @param {{buckets?: number, most?: number, bidirectional?: boolean}} [t5]
-   */
-  function t5Bucket(offset, {buckets = 32, most = 128, bidirectional = true} = {}) {
-    const side = bidirectional ? buckets / 2 : buckets;
-    const distance = Math.min(Math.abs(offset), most);
-    if (offset > 0) return bidirectional ? side + oneSided(distance, side, most) : 0;
-    return oneSided(distance, side, most);
-  }
-
-  /** @param {number} distance @param {number} buckets @param {number} most */
-  function oneSided(distance, buckets, most) {
-    const exact = Math.floor(buckets / 2);
-    if (distance < exact) return distance;
-    const [e, m, d, steps] = [BigInt(exact), BigInt(most), BigInt(distance), BigInt(buckets - exact)];
-    const passed = range(buckets - exact - 1).filter((i) => e ** steps * m ** BigInt(i + 1) <= d ** steps * e ** BigInt(i + 1));
-    return exact + passed.length;
-  }
-
   // Masks: whether a query sees a key, beside causality.
 
   /** @type {Record<string, (q: number, k: number, of: any) => boolean>} */
   const MASKS = {
     none: () => true,
-    window: (q, k, {size, ahead = size - 1}) => q - k < size && k - q <= ahead,
+    window: (q, k, {size}) => Math.abs(q - k) < size,
     dilated: (q, k, {size, dilation}) => Math.abs(q - k) <= (size - 1) * dilation && (q - k) % dilation === 0,
-    chunked: (q, k, {size, before = 0, after = 0}) => {
-      const chunks = Math.floor(k / size) - Math.floor(q / size);
-      return -before <= chunks && chunks <= after;
-    },
-    longformer: (q, k, {window, global}) => Math.abs(q - k) <= window / 2 || k < global || q < global,
-    sinks: (q, k, {sinks, window}) => Math.abs(q - k) < window || k < sinks,
-    streaming: (q, k, {sinks, window}) => Math.abs(q - k) < window || k < sinks,
+    chunked: (q, k, {size}) => Math.floor(k / size) === Math.floor(q / size),
+    longformer: (q, k, {window, num_global}) => Math.abs(q - k) <= window / 2 || k < num_global || q < num_global,
+    sinks: (q, k, {num_sinks, window}) => Math.abs(q - k) < window || k < num_sinks,
+    streaming: (q, k, {num_sinks, window}) => Math.abs(q - k) < window || k < num_sinks,
   };
 
   /** @param {string} kind @param {any} of its arguments @param {number} q @param {number} k */
@@ -224,7 +185,7 @@ const forms = (() => {
       const at = before === 0 ? within : before === 1 ? Math.min(within + chunk, last) : last;
       return at - (k % chunk);
     },
-    streaming: (q, k, {sinks, window}) => (k < sinks ? Math.min(q, sinks + window - 1) : q) - k,
+    streaming: (q, k, {num_sinks, window}) => (k < num_sinks ? Math.min(q, num_sinks + window - 1) : q) - k,
   };
 
   /** @param {string} kind @param {any} of its arguments @param {number} q @param {number} k */
@@ -232,79 +193,25 @@ const forms = (() => {
 
   // Images. An offset is (row, column), key less query.
 
-  /**
-   * The mean logit of like content under rope or axial_rope on a grid: each axis has D/4 pairs of channels.
-   * @param {number} base @param {number} dim @param {number} row @param {number} column @param {string} [shares] "shared" or "split"
-   */
-  function axialExpected(base, dim, row, column, shares = "shared") {
-    const each = dim / 4;
-    const of = (/** @type {number} */ axis) => (shares === "split" ? range(each).map((c) => base ** (-(2 * c + axis) / (2 * each))) : geometric(base, each));
-    return (2 * sum([row, column].flatMap((d, axis) => of(axis).map((w) => Math.cos(w * d))))) / Math.sqrt(dim);
-  }
-
-  const COMPASS = [[0, 1], [1, 1], [1, 0], [1, -1], [0, -1], [-1, -1], [-1, 0], [-1, 1]];
-  /** @type {Record<number, number[]>} */
-  const SIGHTS = {180: [4, 0, 2, 6], 90: [4, 6, 2, 0, 5, 1, 3, 7], 45: [5, 2, 4, 7, 6, 1, 3, 0]};
+  /** The mean logit of like content under axial_rope: each axis has D/4 pairs of channels. @param {number} base @param {number} dim @param {number} row @param {number} column */
+  const axialExpected = (base, dim, row, column) => (2 * sum(geometric(base, dim / 4).flatMap((w) => [Math.cos(w * row), Math.cos(w * column)]))) / Math.sqrt(dim);
 
   /**
    * LookHere's bias; null where the head does not look.
-   * @param {{fov: number, heads: number, undirected: number, slope: number}} of @param {number} h head, from 0
-   * @param {number} row @param {number} column
+   * @param {number[]} view slope and two bounds, as in data("forms") @param {number} slope
    */
-  function lookhere({fov, heads, undirected, slope}, h, row, column) {
-    const directed = heads - undirected;
-    const sights = SIGHTS[fov];
-    if (h >= directed) {
-      const around = Math.floor(((h - directed) * 4) / Math.max(undirected, 4));
-      return -slope * 0.25 ** (1 + around) * Math.hypot(row, column);
-    }
-    const begin = sights[h % sights.length];
-    const inside = [0, fov / 45 + 4].every((by) => {
-      const [r, c] = COMPASS[(begin + by) % 8];
-      return c * row - r * column >= 0;
-    });
-    return inside ? -slope * 0.5 ** (1 + Math.floor(h / sights.length)) * Math.hypot(row, column) : null;
+  function lookhere([share, r1, c1, r2, c2], slope, row, column) {
+    const inside = c1 * row - r1 * column >= 0 && c2 * row - r2 * column >= 0;
+    return inside ? -slope * share * Math.hypot(row, column) : null;
   }
 
-  /** Where fit_grid puts row or column p of an axis with n patches, for a model trained on `trained`. @param {number} p @param {number} trained @param {number} n */
-  const fitGrid = (p, trained, n) => Math.fround((p * trained) / n);
   /** How far apart fit_grid puts a key and a query, subtracted in float32 as posjax does. @param {number} key @param {number} query @param {number} trained @param {number} n */
-  const fittedApart = (key, query, trained, n) => Math.fround(fitGrid(key, trained, n) - fitGrid(query, trained, n));
-
-  /**
-   * The matrix by which a learned table of `old` entries becomes one of `made`: torch's bicubic or bilinear resize.
-   * @param {number} old @param {number} made @param {string} [kernel]
-   */
-  function resizeMatrix(old, made, kernel = "cubic") {
-    const a = -0.75;
-    const reach = kernel === "cubic" ? 2 : 1;
-    const weigh = (/** @type {number} */ t) => {
-      if (kernel === "linear") return Math.max(1 - t, 0);
-      if (t <= 1) return (1 - t) * (1 + t - (a + 2) * t * t);
-      return t < 2 ? a * (t - 1) * (2 - t) ** 2 : 0;
-    };
-    return range(made).map((i) => {
-      const at = ((2 * i + 1) * old - made) / (2 * made);
-      const row = Array(old).fill(0);
-      for (let entry = -reach; entry < old + reach; entry++) row[clip(entry, 0, old - 1)] += weigh(Math.abs(at - entry));
-      return row;
-    });
-  }
-
-  /**
-   * The likeness (cosine) of two codes of a resized table whose entries were independent, as at the start of training.
-   * @param {number[][]} rows matrix of the rows @param {number[][]} columns @param {number[]} here (row, column) @param {number[]} there
-   */
-  function resizedLikeness(rows, columns, here, there) {
-    const dot = (/** @type {number[]} */ a, /** @type {number[]} */ b) => sum(a.map((x, i) => x * b[i]));
-    const [a, b, c, d] = [rows[here[0]], rows[there[0]], columns[here[1]], columns[there[1]]];
-    return (dot(a, b) * dot(c, d)) / Math.sqrt(dot(a, a) * dot(b, b) * dot(c, c) * dot(d, d));
-  }
+  const fittedApart = (key, query, trained, n) => Math.fround(Math.fround((key * trained) / n) - Math.fround((query * trained) / n));
 
   return {
     geometric, frequencies, multipliers, attentionFactor, scaled, turns, newAngles, rotaryExpected, rotaryLogit, xposExpected,
-    sinusoidalProduct, alibiSlopes, alibi, kerple, sandwich, t5Bucket, seen, apparent, axialExpected, lookhere, fitGrid, fittedApart,
-    resizeMatrix, resizedLikeness, scalings: Object.keys(MULTIPLIERS),
+    sinusoidalProduct, alibi, kerple, sandwich, seen, apparent, axialExpected, lookhere, fittedApart,
+    scalings: Object.keys(MULTIPLIERS),
   };
 })();
 Object.assign(globalThis, {forms}); // node: require("./forms.js"), then forms

@@ -24,7 +24,6 @@
     });
   }
 
-  /** @param {string} name */
   function picture(name) {
     const kind = kinds.KINDS[name];
     const rows = attention(kind ? kind.make({...kinds.DEFAULTS, dim: 16}) : () => 0);
@@ -42,7 +41,6 @@
     return el("ul", {}, ...ways.map(([name, address]) => el("li", {}, el("a", {href: address}, name))));
   }
 
-  /** @param {HTMLElement} root */
   function render(root) {
     const about = data("home");
     const {cards} = data("cards");

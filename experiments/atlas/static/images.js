@@ -4,23 +4,22 @@
 /** Images: what the chosen patch sees, on the trained grid and on one of another size, which a model treats in three ways. */
 (() => {
   const {data, el} = atlas;
-  const START = {name: "axial_rope", trained: 7, height: 6, width: 10, row: 3, column: 3, base: 100, dim: 64, heads: 12, head: 1, fov: "90", slope: 2, p: 1, a: 0.5};
+  const START = {name: "axial_rope", height: 6, width: 10, row: 3, column: 3, base: 100, dim: 64, heads: 12, head: 1, fov: "90", slope: 2, p: 1, a: 0.5};
   /** @typedef {(row: number, column: number) => number|null} Offset key less query, in the trained grid's patches */
   /** @typedef {{about: string, unit: string, controls: string[], spec: (s: any) => string, of?: (s: any) => Offset}} Kind */
 
   const [LEAST, MOST] = [2, 24]; // patches of a side
 
-  /** @param {any} s */
   const headOf = (s) => Math.min(s.head, s.heads) - 1;
   /** @type {Record<string, Kind>} */
   const KINDS = {
     axial_rope: {about: "Axial RoPE gives half of the channels to rows, half to columns. Shown is the mean logit of like content.", unit: "logit", controls: ["base", "dim"],
       spec: (s) => `axial_rope(base=${s.base})`, of: (s) => (r, c) => forms.axialExpected(s.base, s.dim, r, c)},
     alibi: {about: "ALiBi on two axes subtracts a slope times the Euclidean distance.", unit: "logit", controls: ["heads", "head"],
-      spec: () => "alibi()", of: (s) => (r, c) => forms.alibi(forms.alibiSlopes(s.heads)[headOf(s)], r, c)},
+      spec: () => "alibi()", of: (s) => (r, c) => forms.alibi(data("forms").slopes[s.heads][headOf(s)], r, c)},
     lookhere: {about: "LookHere lets each head look one way, and subtracts a slope times the distance.", unit: "logit", controls: ["heads", "head", "fov", "slope"],
       spec: (s) => `lookhere(fov=${s.fov}, slope=${s.slope})`,
-      of: (s) => (r, c) => forms.lookhere({fov: Number(s.fov), heads: s.heads, undirected: Math.floor(s.heads / 3), slope: s.slope}, headOf(s), r, c)},
+      of: (s) => (r, c) => forms.lookhere(data("forms").views[s.fov][s.heads][headOf(s)], s.slope, r, c)},
     kerple: {about: "KERPLE on two axes adds a kernel of the Euclidean distance, here -p ln(1 + a d).", unit: "logit", controls: ["p", "a"],
       spec: () => "kerple()", of: (s) => (r, c) => forms.kerple("log", s.p, s.a, Math.hypot(r, c))},
     sinusoidal: {about: "Sinusoidal codes of rows and columns. Shown is how alike two codes are, their inner product over its greatest value.", unit: "likeness", controls: ["dim"],
@@ -31,7 +30,7 @@
   /** @type {Record<string, any>} */
   const CONTROLS = {
     base: {label: "base", values: [10, 30, 100, 300, 1000, 10000]}, dim: {label: "channels", values: [16, 32, 64, 96, 128, 256]},
-    heads: {label: "number of heads", values: [3, 4, 6, 8, 12, 16]}, head: {label: "head", low: 1, high: 16}, slope: {label: "slope", low: 0.25, high: 4, step: 0.25},
+    heads: {label: "number of heads", values: Object.keys(data("forms").views[90]).map(Number)}, head: {label: "head", low: 1, high: 16}, slope: {label: "slope", low: 0.25, high: 4, step: 0.25},
     p: {label: "p", low: 0.1, high: 2, step: 0.1}, a: {label: "a", low: 0.05, high: 2, step: 0.05},
   };
 
@@ -44,7 +43,6 @@
   /** What the patch at (row, column) sees. @param {number} height @param {number} width @param {(row: number, column: number) => number|null} value */
   const board = (height, width, value) => Array.from({length: height}, (_, r) => Array.from({length: width}, (_, c) => value(r, c)));
 
-  /** @param {any} s @returns {any[]} {title, about, height, width, at, rows or refused} */
   function livePanels(s) {
     const [qr, qc] = patchIn(s, s.height, s.width);
     const trained = {title: `Trained grid, ${s.trained} × ${s.trained}`, height: s.trained, width: s.trained, at: [s.row, s.column]};
@@ -52,8 +50,8 @@
     const size = `${s.height} × ${s.width}`;
     if (!KINDS[s.name].of) {
       const likeness = (/** @type {any} */ panel) => {
-        const [rows, columns] = [forms.resizeMatrix(s.trained, panel.height), forms.resizeMatrix(s.trained, panel.width)];
-        return {...panel, rows: board(panel.height, panel.width, (r, c) => forms.resizedLikeness(rows, columns, panel.at, [r, c]))};
+        const [rows, columns] = [panel.height, panel.width].map((side, axis) => data("forms").likeness[side][panel.at[axis]]);
+        return {...panel, rows: board(panel.height, panel.width, (r, c) => rows[r] * columns[c])};
       };
       return [likeness(trained), likeness({...other, title: `Resized to ${size}`, about: "The table is resized once. Neighbours share entries where the grid grows."}),
         {...other, title: `Rescaled to ${size}`, refused: "Rows are looked up at whole positions: fit_grid gives fractions. The resize takes its place."},
@@ -66,7 +64,6 @@
       {...other, title: `Extrapolated to ${size}`, about: "Patches keep their spacing: far ones are at distances that training did not show.", rows: board(s.height, s.width, (r, c) => of(r - qr, c - qc))}];
   }
 
-  /** @param {any} s @param {any} encoding @returns {any[]} */
   function storedPanels(s, encoding) {
     const {trained, other} = data("images");
     const whole = {trained: `Trained grid, ${trained.join(" × ")}`, resized: `Resized to ${other.join(" × ")}`, rescaled: `Rescaled to ${other.join(" × ")}`, extrapolated: `Extrapolated to ${other.join(" × ")}`};
@@ -80,7 +77,6 @@
     });
   }
 
-  /** @param {any} panel @param {any} state @param {string} unit @param {() => [number, number]} range @param {(focused: string) => void} chosen */
   function boardOf(panel, state, unit, range, chosen) {
     if (panel.refused) return el("section", {}, el("h2", {}, panel.title), el("p", {class: "note"}, panel.refused));
     const {height, width, at, rows} = panel;
@@ -156,7 +152,6 @@
     return {node: el("figure", {class: "sizer"}, view.node, el("figcaption", {class: "note"}, "Drag the corner of the new grid. Dashed: the trained one.")), redraw: view.redraw};
   }
 
-  /** @param {any} state @param {boolean} stored @param {() => void} draw */
   function controlsOf(state, stored, draw) {
     const place = [live.slider(state, "row", {label: "row", low: 0, high: state.trained - 1, show: (x) => String(x + 1)}, draw),
       live.slider(state, "column", {label: "column", low: 0, high: state.trained - 1, show: (x) => String(x + 1)}, draw)];
@@ -165,11 +160,9 @@
     return [...place, live.slider(state, "height", {label: "new height", low: LEAST, high: MOST}, draw), live.slider(state, "width", {label: "new width", low: LEAST, high: MOST}, draw), ...own];
   }
 
-  /** @param {HTMLElement} root @param {URLSearchParams} query */
   function render(root, query) {
-    const state = live.stateOf(START, query);
+    const state = {...live.stateOf(START, query), trained: data("forms").trained};
     const stored = data("images").encodings;
-    state.trained = Math.min(MOST, Math.max(LEAST, Math.round(state.trained)));
     const storedOf = () => (Object.hasOwn(KINDS, state.name) ? null : stored.find((/** @type {any} */ each) => each.name === state.name));
     if (!Object.hasOwn(KINDS, state.name) && !storedOf()) state.name = START.name;
     const [controls, panels, key, words] = [el("div", {class: "controls"}), el("div", {class: "panels"}), el("div"), el("div")];

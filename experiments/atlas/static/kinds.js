@@ -6,6 +6,7 @@
  * posjax's own text for what the sliders say, and `make(state)`: the logit of a query and a key, null where it is not seen.
  */
 const kinds = (() => {
+  const {data} = atlas;
   const {powers, slider, choice, check} = live;
   /** @typedef {{about: string, controls: string[], spec: (s: any) => string, make: (s: any) => (q: number, k: number) => number|null, unit?: string}} Kind */
 
@@ -24,7 +25,7 @@ const kinds = (() => {
     factor: {label: "context grows by", values: [1, 1.5, 2, 3, 4, 6, 8, 16, 32, 64]},
     trained: {label: "trained length", values: powers(4, 17)},
     proportion: {label: "share of the pairs that turn", low: 0, high: 1, step: 0.05},
-    heads: {label: "number of heads", values: [1, 2, 3, 4, 6, 8, 12, 16, 32]},
+    heads: {label: "number of heads", values: Object.keys(data("forms").slopes).map(Number)},
     head: {label: "head", low: 1, high: 32},
     scaleBase: {label: "scale base", values: powers(5, 12)},
     gamma: {label: "gamma", low: 0.05, high: 1, step: 0.05},
@@ -65,7 +66,6 @@ const kinds = (() => {
     return `scaling=${s.scaling}(factor=${s.factor}${trained})`;
   }
 
-  /** @param {any} s @param {string[]} more */
   const ropeText = (s, ...more) => `rope(${[`base=${s.base}`, ...more].filter(Boolean).join(", ")})`;
 
   /** Standard normal numbers of a seed: mulberry32, then Box and Muller. @param {number} count @param {number} seed */
@@ -91,26 +91,18 @@ const kinds = (() => {
     return once((d) => forms.rotaryLogit(q, k, frequency, d, factor));
   }
 
-  /** rope seen through a position map. @param {string} name @param {string} about @param {string[]} controls @param {(s: any) => any} of @param {(s: any) => string} text */
-  function view(name, about, controls, of, text) {
+  /**
+   * rope under a mask (+) or seen through a position map (>>).
+   * @param {string} name @param {string} joint @param {string} about @param {string[]} controls
+   * @param {(s: any) => Record<string, number>} of its arguments, as posjax names them
+   */
+  function hosting(name, joint, about, controls, of) {
     return {
       about, controls: [...controls, "base", "dim"],
-      spec: (/** @type {any} */ s) => `${text(s)} >> ${ropeText(s)}`,
+      spec: (/** @type {any} */ s) => `${name}(${Object.entries(of(s)).map((pair) => pair.join("=")).join(", ")}) ${joint} ${ropeText(s)}`,
       make: (/** @type {any} */ s) => {
         const at = rotary({...s, scaling: "none"});
         return (/** @type {number} */ q, /** @type {number} */ k) => (forms.seen(name, of(s), q, k) ? at(forms.apparent(name, of(s), q, k)) : null);
-      },
-    };
-  }
-
-  /** rope under a mask. @param {string} name @param {string} about @param {string[]} controls @param {(s: any) => any} of @param {(s: any) => string} text */
-  function mask(name, about, controls, of, text) {
-    return {
-      about, controls: [...controls, "base", "dim"],
-      spec: (/** @type {any} */ s) => `${text(s)} + ${ropeText(s)}`,
-      make: (/** @type {any} */ s) => {
-        const at = rotary({...s, scaling: "none"});
-        return (/** @type {number} */ q, /** @type {number} */ k) => (forms.seen(name, of(s), q, k) ? at(q - k) : null);
       },
     };
   }
@@ -157,7 +149,7 @@ const kinds = (() => {
       about: "ALiBi subtracts a slope times the distance from the logit. Each head has its own slope.", controls: ["heads", "head"],
       spec: () => "alibi()",
       make: (s) => {
-        const slope = forms.alibiSlopes(s.heads)[headOf(s)];
+        const slope = data("forms").slopes[s.heads][headOf(s)];
         return (q, k) => forms.alibi(slope, q - k);
       },
     },
@@ -187,28 +179,24 @@ const kinds = (() => {
       unit: "bucket", controls: ["buckets", "most"],
       spec: (s) => `t5(num_buckets=${s.buckets}, max_distance=${s.most}, bidirectional=False)`,
       make: (s) => {
-        const at = once((d) => forms.t5Bucket(-d, {buckets: s.buckets, most: s.most, bidirectional: false}));
-        return (q, k) => at(q - k);
+        const buckets = data("forms").buckets[`${s.buckets},${s.most}`];
+        return (q, k) => buckets[Math.min(Math.max(q - k, 0), s.most)];
       },
     },
-    interpolate: view("interpolate", "Position interpolation divides all positions by a factor.", ["factor"], (s) => ({factor: s.factor}),
-      (s) => `interpolate(factor=${s.factor})`),
-    self_extend: view("self_extend", "Self-Extend sees keys beyond the window in groups, so that they seem nearer.", ["size", "group"],
-      (s) => ({window: s.size, group: s.group}), (s) => `self_extend(group=${s.group}, window=${s.size})`),
-    rerope: view("rerope", "ReRoPE sees all keys beyond the window at nearly one distance.", ["size", "step"],
-      (s) => ({window: s.size, step: s.step}), (s) => `rerope(window=${s.size}, step=${s.step})`),
-    dual_chunk: view("dual_chunk", "Dual chunk attention counts positions within chunks, and moves queries behind the keys of earlier chunks.", ["chunk", "local"],
-      (s) => ({chunk: s.chunk, local: s.local}), (s) => `dual_chunk(chunk=${s.chunk}, local=${s.local})`),
-    streaming: view("streaming", "StreamingLLM sees the first tokens and the last ones, as if no gap lay between.", ["sinks", "size"],
-      (s) => ({sinks: s.sinks, window: s.size}), (s) => `streaming(num_sinks=${s.sinks}, window=${s.size})`),
-    window: mask("window", "A query sees the nearest keys only; RoPE tells their logits.", ["size"], (s) => ({size: s.size}), (s) => `window(size=${s.size})`),
-    dilated: mask("dilated", "A query sees every second, third, ... key near it.", ["size", "dilation"], (s) => ({size: s.size, dilation: s.dilation}),
-      (s) => `dilated(size=${s.size}, dilation=${s.dilation})`),
-    chunked: mask("chunked", "A query sees its own chunk only.", ["size"], (s) => ({size: s.size}), (s) => `chunked(size=${s.size})`),
-    longformer: mask("longformer", "A window, and global tokens that see all and are seen by all.", ["size", "global"],
-      (s) => ({window: evenDistance(s.size), global: s.global}), (s) => `longformer(window=${evenDistance(s.size)}, num_global=${s.global})`),
-    sinks: mask("sinks", "A window, and the first tokens, which every query sees.", ["sinks", "size"], (s) => ({sinks: s.sinks, window: s.size}),
-      (s) => `sinks(num_sinks=${s.sinks}, window=${s.size})`),
+    interpolate: hosting("interpolate", ">>", "Position interpolation divides all positions by a factor.", ["factor"], (s) => ({factor: s.factor})),
+    self_extend: hosting("self_extend", ">>", "Self-Extend sees keys beyond the window in groups, so that they seem nearer.", ["size", "group"],
+      (s) => ({group: s.group, window: s.size})),
+    rerope: hosting("rerope", ">>", "ReRoPE sees all keys beyond the window at nearly one distance.", ["size", "step"], (s) => ({window: s.size, step: s.step})),
+    dual_chunk: hosting("dual_chunk", ">>", "Dual chunk attention counts positions within chunks, and moves queries behind the keys of earlier chunks.", ["chunk", "local"],
+      (s) => ({chunk: s.chunk, local: s.local})),
+    streaming: hosting("streaming", ">>", "StreamingLLM sees the first tokens and the last ones, as if no gap lay between.", ["sinks", "size"],
+      (s) => ({num_sinks: s.sinks, window: s.size})),
+    window: hosting("window", "+", "A query sees the nearest keys only; RoPE tells their logits.", ["size"], (s) => ({size: s.size})),
+    dilated: hosting("dilated", "+", "A query sees every second, third, ... key near it.", ["size", "dilation"], (s) => ({size: s.size, dilation: s.dilation})),
+    chunked: hosting("chunked", "+", "A query sees its own chunk only.", ["size"], (s) => ({size: s.size})),
+    longformer: hosting("longformer", "+", "A window, and global tokens that see all and are seen by all.", ["size", "global"],
+      (s) => ({window: evenDistance(s.size), num_global: s.global})),
+    sinks: hosting("sinks", "+", "A window, and the first tokens, which every query sees.", ["sinks", "size"], (s) => ({num_sinks: s.sinks, window: s.size})),
   };
 
   /** The control of a name, which writes the state. @param {string} name @param {any} state @param {() => void} changed */

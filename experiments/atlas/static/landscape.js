@@ -7,7 +7,6 @@
   const {KINDS, DEFAULTS, control} = kinds;
   const START = {...DEFAULTS, name: "rope", length: 128, causal: true, query: 96, key: 32};
 
-  /** @param {any} state @param {any} picture */
   function rowsOf(state, picture) {
     const hide = (/** @type {number} */ i, /** @type {number} */ j) => state.causal && j > i;
     if (picture) return live.decoded(picture).map((row, i) => row.map((x, j) => (hide(i, j) && !picture.grid ? null : x)));
@@ -15,7 +14,6 @@
     return Array.from({length: state.length}, (_, i) => Array.from({length: state.length}, (_, j) => (hide(i, j) ? null : at(i, j))));
   }
 
-  /** @param {any} state */
   function pictureOf(state) {
     return Object.hasOwn(KINDS, state.name) ? null : data("landscapes").pictures.find((/** @type {any} */ each) => each.name === state.name);
   }
@@ -23,7 +21,6 @@
   /** Where a token stands. @param {any} picture @param {number} at */
   const place = (picture, at) => (picture?.grid ? `(row ${Math.floor(at / picture.grid[1])}, column ${at % picture.grid[1]})` : String(at));
 
-  /** @param {any} state @param {any} picture @param {(number|null)[][]} rows */
   function reading(state, picture, rows) {
     const [q, k] = [Math.min(state.query, rows.length - 1), Math.min(state.key, rows.length - 1)];
     const unit = picture ? "logit" : KINDS[state.name].unit ?? "logit";
@@ -43,7 +40,6 @@
     return found;
   }
 
-  /** @param {any} state @param {any} picture */
   function about(state, picture) {
     const spec = picture ? picture.spec : KINDS[state.name].spec(state);
     const made = picture
@@ -52,7 +48,6 @@
     return [el("p", {}, made), el("p", {}, ...live.card(state.name), "Spec: ", el("code", {}, spec), ". To explain it with all numbers: ", el("code", {}, `posjax explain "${spec}"`))];
   }
 
-  /** @param {HTMLElement} root @param {URLSearchParams} query */
   function render(root, query) {
     const state = live.stateOf(START, query);
     const pictures = data("landscapes").pictures.filter((/** @type {any} */ each) => !Object.hasOwn(KINDS, each.name));

@@ -75,7 +75,6 @@ const live = (() => {
     return made;
   }
 
-  /** @param {any} state @param {string} key @param {string} label @param {() => void} changed */
   function check(state, key, label, changed) {
     const id = `live-${++made}`;
     const input = el("input", {type: "checkbox", id, checked: Boolean(state[key]), change: () => {
@@ -106,11 +105,9 @@ const live = (() => {
     return (color.match(/[\d.]+/g) ?? ["0", "0", "0"]).slice(0, 3).map(Number);
   }
 
-  /** @param {number[]} color */
   const css = (color) => `rgb(${color.map(Math.round).join(" ")})`;
   /** @param {number[]} a @param {number[]} b @param {number} share of b */
   const blend = (a, b, share) => a.map((x, i) => x + (b[i] - x) * share);
-  /** @param {number[]} color */
   const dark = (color) => color[0] + color[1] + color[2] < 384;
 
   /**
@@ -279,7 +276,6 @@ const live = (() => {
   /** A number beside an axis, short: 100k. @param {number} x */
   const tick = (x) => (Math.abs(x) >= 1e6 ? `${x / 1e6}M` : Math.abs(x) >= 1e4 ? `${x / 1e3}k` : number(x));
 
-  /** @param {Axis} axis @param {number} count */
   function ticks({low, high, log}, count) {
     if (log) {
       const all = powers(Math.ceil(Math.log10(low) - 1e-9), Math.floor(Math.log10(high) + 1e-9), 10);
@@ -335,7 +331,6 @@ const live = (() => {
     for (const mark of marks) drawMark(context, mark, px, py, [left, width - right, top, height - bottom], colors);
   }
 
-  /** @param {CanvasRenderingContext2D} context @param {Series} series @param {(v: number) => number} px @param {(v: number) => number} py @param {boolean} onDark */
   function drawSeries(context, series, px, py, onDark) {
     context.strokeStyle = context.fillStyle = css(onDark ? blend(rgb(series.color), [255, 255, 255], 0.3) : rgb(series.color));
     context.lineWidth = 2;

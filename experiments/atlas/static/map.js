@@ -43,7 +43,6 @@
     return [name, text, citation, arxiv, family, ...titles].join(" ");
   }
 
-  /** @param {any} card */
   function look(card) {
     return data("families")[card.family];
   }
@@ -55,7 +54,6 @@
       el("span", {class: "glyph", "aria-hidden": "true"}, family.glyph), el("span", {class: "name"}, ...words.breakable(card.name)));
   }
 
-  /** @param {any} card */
   function listed(card) {
     return el("li", {style: `--family: ${look(card).color}`},
       el("a", {href: href("card", {name: card.name})}, el("code", {}, card.name)), " ",
@@ -77,10 +75,6 @@
     return el("table", {class: "map"}, el("caption", {class: "hidden"}, "Encodings by family and year of their paper"), el("thead", {}, head), el("tbody", {}, ...rows));
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {URLSearchParams} query
-   */
   function render(root, query) {
     const cards = /** @type {any[]} */ (data("cards").cards);
     const years = [...new Set(cards.map((each) => each.year))].filter((year) => year !== null).sort();

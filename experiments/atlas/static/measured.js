@@ -11,7 +11,6 @@
   const FEW = 12; // claims that are shown unfolded
   const MANY = ["hold", "fail at this size", "are not settled", "have not been run"]; // the same of several claims
 
-  /** @param {string} words @param {any} select */
   function labelled(words, select) {
     return el("label", {}, words, select);
   }
@@ -34,7 +33,6 @@
     return {there: found.filter((/** @type {any} */ each) => each.count !== undefined), missing: found.filter((/** @type {any} */ each) => each.count === undefined)};
   }
 
-  /** @param {any[]} missing */
   function unrun(missing) {
     if (!missing.length) return null;
     return el("section", {}, el("h2", {}, "Not run"), el("ul", {}, ...missing.map((each) => el("li", {}, el("b", {}, each.folder), `: ${each.asks} `, el("code", {}, each.command)))));
@@ -61,13 +59,11 @@
     return el("fieldset", {class: "rows"}, el("legend", {}, "Rows"), ...labels.map(box));
   }
 
-  /** @param {string[]} labels */
   function first(labels) {
     const liked = labels.filter((label) => FIRST.includes(label));
     return new Set([...liked, ...labels.filter((label) => !liked.includes(label))].slice(0, Math.max(MOST, liked.length)));
   }
 
-  /** @param {any} study @param {string} table @param {string} metric @param {string} label */
   function recorded(study, table, metric, label) {
     return href("record", {folder: study.folder, table, metric, row: label});
   }
@@ -82,10 +78,9 @@
   function numbers(study, table, metric, shown) {
     const axis = axisOf(study, study.tables[table]);
     const head = ["row", ...shown.at.map((/** @type {number|null} */ at) => (at === null ? metric : `${at} ${axis}`))];
-    const rows = Object.entries(shown.points).map(([label, points]) => el("tr", {}, el("th", {scope: "row"}, name(study, label)),
-      ...points.map((/** @type {any} */ each) => el("td", {}, each ? el("a", {href: recorded(study, table, metric, label)}, each.text) : "not finite"))));
-    return el("details", {open: shown.at.length === 1}, el("summary", {}, "The numbers: mean ± half-width of the 95 % interval over seeds; each leads to its records"),
-      el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "The numbers"}, el("table", {}, el("thead", {}, el("tr", {}, ...head.map((each) => el("th", {scope: "col"}, each)))), el("tbody", {}, ...rows))));
+    const rows = Object.entries(shown.points).map(([label, points]) => [name(study, label),
+      ...points.map((/** @type {any} */ each) => (each ? el("a", {href: recorded(study, table, metric, label)}, each.text) : "not finite"))]);
+    return el("details", {open: shown.at.length === 1}, el("summary", {}, "The numbers: mean ± half-width of the 95 % interval over seeds; each leads to its records"), atlas.table("The numbers", head, rows));
   }
 
   /** A row's name, as a way to its card. @param {any} study @param {string} label */
@@ -94,7 +89,6 @@
     return card ? el("a", {href: href("card", {name: card})}, label) : label;
   }
 
-  /** @param {any} study @param {any} table */
   function axisOf(study, table) {
     return table.axis || `${study.text}s`;
   }
@@ -168,11 +162,6 @@
     update();
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {string} view
-   * @param {URLSearchParams} query
-   */
   function byMetric(root, view, query) {
     const {there, missing} = studies(view);
     const study = there.find((/** @type {any} */ each) => each.folder === query.get("study")) ?? there[0];
@@ -192,10 +181,6 @@
     root.append(...[unrun(missing)].filter((each) => each !== null));
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {URLSearchParams} query
-   */
   function byDepth(root, query) {
     const {there, missing} = studies("depth");
     const study = there.find((/** @type {any} */ each) => each.folder === query.get("study")) ?? there[0];
@@ -234,11 +219,11 @@
           spec.columns = Math.max(1, Math.floor(root.clientWidth / 230));
         });
     };
-    const table = el("table", {}, el("thead", {}, el("tr", {}, ...["row", "length", "depth", `${what} (%)`].map((each) => el("th", {scope: "col"}, each)))),
-      el("tbody", {}, ...labels.flatMap((label) => rows[label].map((/** @type {any[]} */ cell) => el("tr", {}, el("th", {scope: "row"}, name(study, label)), el("td", {}, cell[0]), el("td", {}, cell[1]),
-        el("td", {}, el("a", {href: recorded(study, Object.keys(study.tables)[0], `${task} ${which ? "accuracy" : "exact match"}`, label)}, cell[4 + which])))))));
+    const table = Object.keys(study.tables)[0];
+    const numbers = labels.flatMap((label) => rows[label].map((/** @type {any[]} */ cell) => [name(study, label), cell[0], cell[1],
+      el("a", {href: recorded(study, table, `${task} ${which ? "accuracy" : "exact match"}`, label)}, cell[4 + which])]));
     root.append(el("p", {class: "axis"}, `${task}: ${what} found (%), by length in ${study.text}s (across) and depth in the window (down), mean over seeds`),
-      holder, boxes(study, labels, chosen, update), el("details", {}, el("summary", {}, "The numbers, with 95 % intervals over seeds"), el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "The numbers"}, table)));
+      holder, boxes(study, labels, chosen, update), el("details", {}, el("summary", {}, "The numbers, with 95 % intervals over seeds"), atlas.table("The numbers", ["row", "length", "depth", `${what} (%)`], numbers)));
     update();
   }
 
@@ -250,7 +235,6 @@
     return [`${text}, from `, ...records.flatMap((each, index) => [index ? ", " : "", link(each, metrics ? `${each.table} (${each.metric})` : each.table)])];
   }
 
-  /** @param {any} claim @param {string|null} asked */
   function claimed(claim, asked) {
     const ours = claim.ours.map((/** @type {any} */ each) => el("li", {}, `${each.name}: `, ...(each.text ? sourced(each) : ["not run"]), ` (the claim: ${each.asked})`));
     const command = data("measured").studies.find((/** @type {any} */ each) => each.folder === claim.folder)?.command;
@@ -274,10 +258,6 @@
       ...claims.map((each) => claimed(each, asked)));
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {URLSearchParams} query
-   */
   function verdicts(root, query) {
     const {claims} = data("measured");
     const chosen = query.get("verdict") ?? "any";
@@ -303,10 +283,6 @@
     });
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {URLSearchParams} query
-   */
   function render(root, query) {
     const view = VIEWS.find(([each]) => each === query.get("view"))?.[0] ?? "verdicts";
     const tabs = VIEWS.map(([each, words]) => el("li", {}, el("a", {href: href("measured", {view: each}), "aria-current": each === view ? "true" : null}, words)));
@@ -335,12 +311,12 @@
     const labels = Object.hasOwn(shown.points, row) ? [row] : Object.keys(shown.points);
     const axis = axisOf(study, table);
     const head = ["row", "seed", ...shown.at.map((/** @type {any} */ at) => (at === null ? `${metric}${shown.suffix}` : `${metric}${shown.suffix}, ${at} ${axis}`)), "steps", "parameters", "data", "config", "device", "commit"];
-    const rows = labels.flatMap((label) => table.runs[label].map((/** @type {any} */ made, /** @type {number} */ seed) => el("tr", {}, el("th", {scope: "row"}, name(study, label)), el("td", {}, made.seed),
-      ...shown.points[label].map((/** @type {any} */ each) => el("td", {}, each ? each.seeds[seed] : "not finite")), ...[made.steps, made.parameters, made.data, made.config, made.device, made.commit].map((each) => el("td", {}, each)))));
+    const rows = labels.flatMap((label) => table.runs[label].map((/** @type {any} */ made, /** @type {number} */ seed) => [name(study, label), made.seed,
+      ...shown.points[label].map((/** @type {any} */ each) => (each ? each.seeds[seed] : "not finite")), made.steps, made.parameters, made.data, made.config, made.device, made.commit]));
     root.append(el("h1", {}, `Records of ${query.get("table")}`), run(study),
       el("p", {}, el("a", {href: href("measured", {view: shown.kind, study: study.folder, table: query.get("table") ?? "", metric})}, "The chart"), row ? ", " : null,
         row ? el("a", {href: href("record", {folder: study.folder, table: query.get("table") ?? "", metric})}, "All rows") : null),
-      el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Records"}, el("table", {}, el("thead", {}, el("tr", {}, ...head.map((each) => el("th", {scope: "col"}, each)))), el("tbody", {}, ...rows))));
+      atlas.table("Records", head, rows));
   }
 
   atlas.page({name: "measured", title: "Measured", render});

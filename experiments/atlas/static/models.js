@@ -8,7 +8,7 @@
   /** @param {any} model layers of one encoding, and the names in its spec */
   function row({after, spec, layers, names}) {
     const cards = names.map((/** @type {string} */ name) => el("a", {href: href("card", {name})}, name));
-    return el("tr", {}, el("th", {scope: "row"}, after), el("td", {}, el("code", {}, spec)), el("td", {}, layers), el("td", {}, ...cards.flatMap((/** @type {any} */ link, /** @type {number} */ at) => (at ? [", ", link] : [link]))));
+    return [after, el("code", {}, spec), layers, cards.flatMap((/** @type {any} */ link, /** @type {number} */ at) => (at ? [", ", link] : [link]))];
   }
 
   /** The study of real models: its finding, its pages, and verdicts on papers. */
@@ -23,24 +23,19 @@
       el("p", {class: "note"}, "Command: ", el("code", {}, study.command))];
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {URLSearchParams} query
-   */
   function render(root, query) {
     const {source, layers} = data("models");
     const search = el("input", {type: "search", id: "model", value: query.get("search") ?? ""});
-    const [body, count] = [el("tbody", {}), el("p", {class: "note", role: "status"})];
+    const [shown, count] = [el("div"), el("p", {class: "note", role: "status"})];
     const update = () => {
       const kept = layers.filter((/** @type {any} */ each) => words.matches(search.value, `${each.model} ${each.after} ${each.spec}`));
-      body.replaceChildren(...kept.map(row));
+      shown.replaceChildren(atlas.table("Models", ["made after", "encoding", "layers", "cards"], kept.map(row)));
       count.textContent = `${kept.length} of ${layers.length} rows shown.`;
     };
     search.addEventListener("input", update);
     root.append(el("h1", {}, "Published models"), ...studied(), el("h2", {}, "The encodings of their layers"),
       el("p", {}, `As posjax.from_hf_layers reads the default configurations of ${source}. Each class was made after the checkpoint named here, whose own configuration may differ.`),
-      el("div", {class: "filters"}, el("label", {}, "Search", search)), count,
-      el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Models"}, el("table", {}, el("thead", {}, el("tr", {}, ...["made after", "encoding", "layers", "cards"].map((each) => el("th", {scope: "col"}, each)))), body)));
+      el("div", {class: "filters"}, el("label", {}, "Search", search)), count, shown);
     update();
   }
 

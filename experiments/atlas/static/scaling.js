@@ -13,7 +13,6 @@
   /** LongRoPE's factors are searched for; here they rise evenly from 1 to s, as in the scorecard's example. @param {any} state */
   const longFactors = (state) => Array.from({length: state.dim / 2}, (_, c) => 1 + ((state.factor - 1) * c) / (state.dim / 2 - 1));
 
-  /** @param {string} kind @param {any} state */
   function scalingOf(kind, state) {
     const parts = kind === "llama3" ? {fast: 4, slow: 1} : {fast: state.fast, slow: state.slow};
     return {kind, factor: state.factor, trained: state.trained, length: state.trained * state.factor, short: Array(state.dim / 2).fill(1), long: longFactors(state), ...parts};
@@ -47,7 +46,6 @@
     multiplier: {title: "multiplier of the frequency", log: false, of: (w, by) => by},
   };
 
-  /** @param {any} state @returns {any[]} */
   function seriesOf(state) {
     const frequency = forms.geometric(state.base, state.dim / 2);
     const names = ["none", ...state.shown.split(",").filter((/** @type {string} */ name) => Object.hasOwn(TITLES, name) && name !== "none")];
@@ -62,17 +60,15 @@
     });
   }
 
-  /** @param {any} state @param {any[]} series */
   function table(state, series) {
-    const factor = (/** @type {any} */ each) => forms.attentionFactor(each.scaling);
-    const slowed = (/** @type {any} */ each) => forms.multipliers(state.base, state.dim / 2, each.scaling);
-    return el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": "What each scaling does"}, el("table", {},
-      el("thead", {}, el("tr", {}, ...["scaling", "fastest pair ×", "slowest pair ×", "pairs unchanged", "pairs with new angles", "logits ×"].map((title) => el("th", {scope: "col"}, title)))),
-      el("tbody", {}, ...series.map((each) => el("tr", {}, el("th", {scope: "row"}, each.label), ...[slowed(each)[0], slowed(each).at(-1) ?? 1,
-        slowed(each).filter((by) => by > 1 - 1e-9).length, each.unseen, factor(each) ** 2].map((x) => el("td", {class: "number"}, live.number(x))))))));
+    const rows = series.map((each) => {
+      const slowed = forms.multipliers(state.base, state.dim / 2, each.scaling);
+      const numbers = [slowed[0], slowed.at(-1) ?? 1, slowed.filter((by) => by > 1 - 1e-9).length, each.unseen, forms.attentionFactor(each.scaling) ** 2];
+      return [each.label, ...numbers.map(live.number)];
+    });
+    return atlas.table("What each scaling does", ["scaling", "fastest pair ×", "slowest pair ×", "pairs unchanged", "pairs with new angles", "logits ×"], rows, {cell: "number"});
   }
 
-  /** @param {HTMLElement} root @param {URLSearchParams} query */
   function render(root, query) {
     const state = live.stateOf(START, query);
     /** @type {any[]} */ let series = [];

@@ -19,13 +19,9 @@
     return [el("span", {class: "glyph", "aria-hidden": "true", style: `--family: ${color}`}, glyph), " ", card ? el("a", {href: href("card", {name: card})}, label) : label];
   }
 
-  /** @param {string[]} head @param {string[][]} lines the row's name comes first @param {string} name @param {any} study */
-  function table(head, lines, name, study) {
-    return el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": name}, el("table", {}, el("thead", {}, el("tr", {}, ...head.map((each) => el("th", {scope: "col"}, each)))),
-      el("tbody", {}, ...lines.map(([row, ...cells]) => el("tr", {}, el("th", {scope: "row"}, ...named(study, row)), ...cells.map((cell) => el("td", {class: "number"}, cell)))))));
-  }
+  /** @param {string[][]} lines the row's name comes first */
+  const table = (head, lines, name, study) => atlas.table(name, head, lines.map(([row, ...cells]) => [named(study, row), ...cells]), {cell: "number"});
 
-  /** @param {any} found @param {any} chart @param {any} study */
   function charted(found, chart, study) {
     const holder = el("div", {class: "chart"});
     const rows = Object.entries(chart.rows);
@@ -38,10 +34,6 @@
     return {node: el("section", {}, el("h2", {}, chart.title), el("p", {class: "axis"}, `over the ${found.axis}`), holder, table(["row", ...found.names.map(([, name]) => name)], cells, chart.title, study)), draw};
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {URLSearchParams} query
-   */
   function render(root, query) {
     const all = /** @type {any[]} */ (data("sizes"));
     const found = all.find((each) => each.folder === query.get("study")) ?? all.find((each) => each.lines.length) ?? all[0];

@@ -35,10 +35,6 @@
     });
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {URLSearchParams} query
-   */
   function render(root, query) {
     const all = data("trained");
     const kind = query.get("kind") === "vit" ? "vit" : "decoder";

@@ -5,7 +5,6 @@
 (() => {
   const {data, el, href} = atlas;
 
-  /** @param {any} told @param {string} label */
   function row(told, label) {
     const study = data("measured").studies.find((/** @type {any} */ each) => each.folder === told.folder);
     const card = study?.rows?.[label]?.card;
@@ -22,7 +21,6 @@
     return href("record", {folder: told.folder, table: told.table, metric: told.metric});
   }
 
-  /** @param {any} told */
   function sentences(told) {
     const lead = told.lead === null ? ["Nothing is ahead of ", row(told, told.reference)]
       : [row(told, told.leader), ` leads: `, el("a", {href: evidence(told)}, told.lead), ` than ${told.reference}`, told.separated ? "" : ", which is not settled"];
@@ -32,31 +30,21 @@
       told.behind.length ? el("p", {}, `Worse than ${told.reference}: `, ...rows(told, told.behind), ".") : null);
   }
 
-  /** @param {any} found */
-  function packed(found) {
-    const command = el("code", {}, "python -m experiments.scorecard --out=results/scorecard");
-    if (!found.measured) return el("p", {}, "Not measured yet: ", command);
-    const moved = found.moved.length ? ["; these do not: ", ...found.moved.flatMap((/** @type {string} */ spec, /** @type {number} */ index) => [index ? ", " : "", el("code", {}, spec)])] : [];
-    return el("div", {}, el("p", {}, `Take any: behind padding and behind other documents ${found.measured - found.moved.length} of ${found.measured} encodings read alike`, ...moved, "."),
-      el("p", {}, "Positions are data here, and each document has its own."),
-      el("p", {class: "note"}, "Record: ", el("code", {}, "results/scorecard/scorecard.json"), ", measure D_batch. Command: ", command));
+  function packed() {
+    return el("div", {}, el("p", {}, "Take any: behind padding and behind other documents every encoding reads as it does alone. Positions are data here, and each document has its own."),
+      el("p", {class: "note"}, "Two of the properties that the tests ask of every encoding, and ", el("code", {}, "posjax check"), " of yours: packed documents are alone, left padding is invisible."));
   }
 
-  /** @param {any} answer */
   function shown(answer) {
     const claims = answer.claims.map((/** @type {string} */ id) => data("measured").claims.find((/** @type {any} */ each) => each.id === id));
     const missing = (answer.missing ?? []).map((/** @type {any} */ each) => el("p", {}, `Not run, and would tell more: ${each.folder}. `, el("code", {}, each.command)));
     return el("article", {class: "answer"}, el("h2", {}, answer.question),
-      ...(answer.packed ? [packed(answer.packed)] : answer.told.length ? answer.told.map(sentences) : [el("p", {}, "Our records say nothing of this yet.")]), ...missing,
+      ...(answer.packed ? [packed()] : answer.told.length ? answer.told.map(sentences) : [el("p", {}, "Our records say nothing of this yet.")]), ...missing,
       claims.length ? el("h3", {}, "What papers say of it, and our verdict") : null,
       claims.length ? el("ul", {}, ...claims.map((/** @type {any} */ each) => el("li", {}, el("a", {href: href("measured", {claim: each.id})}, each.says), ` ${each.verdict}.`))) : null,
       el("h3", {}, "Doubt"), el("p", {}, answer.doubt), answer.regime ? el("p", {class: "note"}, `Rows named here were run with ${answer.regime}.`) : null);
   }
 
-  /**
-   * @param {HTMLElement} root
-   * @param {URLSearchParams} query
-   */
   function render(root, query) {
     const answers = /** @type {any[]} */ (data("which"));
     const asked = answers.find((each) => each.title === query.get("for"));

@@ -29,7 +29,7 @@ _TOKENS_SHOWN = 10
 _PAIRS_SHOWN = 8
 _DISTANCES = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 # Headings of sections, in the order in which a model calls the hooks. The method of that name writes the section.
-_HEADINGS = {
+HEADINGS = {
     "place": "where tokens stand",
     "observe": "what is read off the tokens",
     "embed": "what is added to the tokens",
@@ -70,7 +70,7 @@ class WorkedPart:
         hooks = overridden(type(self.part.encoding))
         if isinstance(self.part.encoding, PositionMap) and "place" not in hooks:
             return [*subtitle("how far tokens seem to be apart"), *self.views()]
-        written = {hook: heading for hook, heading in _HEADINGS.items() if hook in self.part.encoding.hooks}
+        written = {hook: heading for hook, heading in HEADINGS.items() if hook in self.part.encoding.hooks}
         return [line for hook, heading in written.items() for line in (*subtitle(heading), *getattr(self, hook)())]
 
     @functools.cached_property
@@ -167,27 +167,16 @@ class WorkedPart:
         what = "what the tokens hold (random here, seed 0) and on where they stand" if depends else "the position alone"
         lines = prose(f"A code of {codes.shape[1]} channels, from {what}:")
         norms = np.linalg.norm(codes, axis=1)
-        columns = ["length", *_channels(codes.shape[1])]
-        lines += ["", *self._by_token(columns, lambda t: [decimal(norms[t]), *decimals(codes[t])])]
+        first = 0 if self.grid is None else self.middle
+        unit = codes / np.maximum(norms[:, None], 1e-12)
+        cosine = unit @ unit[first]
+        columns = ["length", f"cosine to {self.labels[first]}", *_channels(codes.shape[1])]
+        lines += ["", *self._by_token(columns, lambda t: [*decimals([norms[t], cosine[t]]), *decimals(codes[t])])]
         if depends:
             return lines
-        unit = codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-12)
-        likeness = unit @ unit.T
-        if self.grid is None:
-            return lines + self._shift(codes, likeness)
-        at = self.labels[self.middle]
-        text = f"How alike is the code of {at} to that of every other place (cosine)?"
-        return [*lines, "", *prose(text), *self._on_grid(likeness[self.middle])]
-
-    def _shift(self, codes: np.ndarray, likeness: np.ndarray) -> list[str]:
-        """Compares codes [T, M] with the next ones, and asks for a linear map from each to the next."""
-        step = np.linalg.norm(np.diff(codes, axis=0), axis=1)
-        shown = self.shown[:-1]
-        rows = [
-            [f"{self.labels[t]} -> {self.labels[t + 1]}", decimal(step[t]), decimal(likeness[0, t + 1])] for t in shown
-        ]
-        lines = ["", *prose("From each position to the next, and how alike its code is to the first one's (cosine):")]
-        lines += ["", *table(["step", "distance", "cosine to the first"], rows)]
+        if self.grid is not None:
+            text = f"How alike is the code of every place to that of {self.labels[first]} (cosine)?"
+            return [*lines, "", *prose(text), *self._on_grid(cosine)]
         if len(codes) - 1 <= np.linalg.matrix_rank(codes[:-1], tol=1e-4):
             return lines
         matrix, *_ = np.linalg.lstsq(codes[:-1], codes[1:], rcond=None)
@@ -201,25 +190,24 @@ class WorkedPart:
 
     def bias(self) -> list[str]:
         values, depends = probes.bias(self.part, self.dims)
-        heads, lines = sorted({*range(min(len(values), _HEADS_SHOWN - 1)), len(values) - 1}), []
+        lines = []
         if depends:
             lines = prose("The bias depends on what the tokens hold: here queries and keys of random content (seed 0).")
         if len(values) > 1 and np.abs(values - values[:1]).max() == 0:
             lines += prose("Every head gets the same bias.")
-            heads = heads[:1]
-        for head in heads:
+            values = values[:1]
+        if self.grid is None and not depends:
+            gap = probes.spread_at_equal_offsets(values, self.part.site)
+            if gap <= 1e-4:
+                return lines + self._by_distance(values)
+            lines += prose(f"It is no function of the distance: equal distances differ by {digits(gap)}.")
+        for head in sorted({*range(min(len(values), _HEADS_SHOWN - 1)), len(values) - 1}):
             lines += ["", *prose(f"Head {head} (row: query at, column: key at):"), "", *self._by_pair(values[head])]
-        if self.grid is not None:
-            at = self.labels[self.middle]
-            text = f"What the query at {at} adds for every key, head {heads[-1]}, laid out as the grid:"
-            return [*lines, "", *prose(text), *self._on_grid(values[heads[-1], self.middle])]
-        if depends:
+        if self.grid is None:
             return lines
-        gap = probes.spread_at_equal_offsets(values, self.part.site)
-        if gap > 1e-4:
-            text = f"It is no function of the distance: equal distances differ by {digits(gap)}."
-            return [*lines, "", *prose(text)]
-        return lines + self._by_distance(values)
+        at = self.labels[self.middle]
+        text = f"What the query at {at} adds for every key, head {len(values) - 1}, laid out as the grid:"
+        return [*lines, "", *prose(text), *self._on_grid(values[-1, self.middle])]
 
     def _by_distance(self, values: np.ndarray) -> list[str]:
         """Returns biases [H, T, S] by the distance of tokens from the first one, with the slope from the row before."""
@@ -280,7 +268,7 @@ class WorkedPart:
         _, q, k = probes.content(self.dims, 1)
         site = probes.observed(self.part, self.dims)
         many_q, many_k = (np.broadcast_to(x, (len(site.segment), *x.shape[1:])) for x in (q, k))
-        after, _ = self.part.encoding.rotate(self.part.params, many_q, site, many_k, site)
+        after, _ = probes.call(self.part.encoding, "rotate", self.part.params, many_q, site, many_k, site)
         before, after = np.asarray(q[0, 0]), np.asarray(after)[:, 0]
         query, key = (None, None) if transform is None else map(probes.turns, transform)
         if transform is None:

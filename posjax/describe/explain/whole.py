@@ -9,7 +9,7 @@ import numpy as np
 from posjax.describe import probes
 from posjax.describe.catalogue import citation, documentation, paragraphs, parameter_shapes
 from posjax.describe.explain.parts import WorkedPart, labels
-from posjax.describe.explain.text import decimal, digits, place_text, prose, subtitle, table, title
+from posjax.describe.explain.text import decimal, digits, prose, table, title
 from posjax.describe.worlds import Part, awake, axes_taken, box, placed_parts, with_relation
 from posjax.encoding import Dims, Encoding, PositionMap, Site
 
@@ -36,7 +36,7 @@ def explain(
       3  . . # #
     """
     dims, site = _example(encoding, length, grid, prefix, head_dim, num_heads)
-    params, asleep = awake(encoding.init(jax.random.key(0), dims))
+    params, asleep = awake(jax.jit(encoding.init, static_argnums=1)(jax.random.key(0), dims))
     members = list(placed_parts(encoding, params, site))
     lines = [*prose(str(encoding)), "", *prose(_setting(dims, site, grid, parameter_shapes(encoding, dims)))]
     if asleep:
@@ -51,7 +51,7 @@ def explain(
         on_grid = part.site.position.ndim == 2 and part.site.position.shape[1] > 1  # a raster leads to a line
         lines += [*title(str(part.encoding)), *_about(part)]
         lines += WorkedPart(part, dims, site, grid if on_grid else None).sections()
-    return [*lines, *_relativity(encoding, params, dims, site, grid)]
+    return [*lines, *_relativity(encoding, params, dims, site)]
 
 
 def _example(encoding: Encoding, length, grid, prefix, head_dim, num_heads) -> tuple[Dims, Site]:
@@ -112,82 +112,47 @@ def _about(part: Part) -> list[str]:
     return [*lines, "", *prose(f"Declared: {'; '.join(declared)}.{f' Source: {source}.' if source else ''}")]
 
 
-def _relativity(encoding: Encoding, params, dims: Dims, site: Site, sizes: tuple[int, ...] | None) -> list[str]:
+def _relativity(encoding: Encoding, params, dims: Dims, site: Site) -> list[str]:
     """Logits of one word at every place: pairs of tokens differ by their places only."""
     found = probes.same_word(encoding, params, dims, site)
-    lines = [*title("What attention sees"), ""]
+    shown = "logits"
     text = (
         "Let one and the same word (random, seed 0) stand at every position. Without an encoding every query and key "
-        f"then has the same logit, {decimal(found.plain[0, 0, 0])} in head 0. With {encoding}, for a query at m "
-        "and a key at n:"
+        f"then has the same logit, {decimal(found.plain[0, 0, 0])} in head 0."
     )
-    names = labels(site)
-    rows = [
-        [names[m], names[n], difference, decimal(found.plain[0, m, n]), _logit(found, m, n)]
-        for m, n, difference in _pairs(site, sizes)
-    ]
-    after, shown = "logit after", "logits"
     if "weigh" in encoding.hooks:
-        after, shown = "log weight", "log weights"
-        text = f"{encoding} makes weights that are no softmax of logits: their logs are shown. {text}"
-    lines += [*prose(text), "", *table(["m", "n", "m - n", "logit before", after], rows), ""]
+        shown = "log weights"
+        text += f" {encoding} makes weights that are no softmax of logits: their logs are shown."
+    text += f" With {encoding} these are the {shown} of the first tokens (head 0; row: query at, column: key at):"
+    names = labels(site)[:9]
+    logit = lambda m, n: decimal(found.encoded[0, m, n]) if found.seen[m, n] else "hidden"  # noqa: E731
+    rows = [[name, *[logit(m, n) for n in range(len(names))]] for m, name in enumerate(names)]
+    lines = [*title("What attention sees"), "", *prose(text), "", *table(["", *names], rows), ""]
     lines += prose(_verdict(encoding, found, site))
-    if not found.seen.all():
-        lines += prose("Hidden are the keys that the query does not see.")
-    first = range(min(len(names), 9))
-    rows = [[names[m], *[_logit(found, m, n) for n in first]] for m in first]
-    lines += subtitle(f"{shown} of the first tokens, head 0 (row: query, column: key)")
-    return [*lines, *table(["", *names[:9]], rows)]
+    return lines if found.seen.all() else lines + prose("Hidden are the keys that the query does not see.")
 
 
 def _verdict(encoding: Encoding, found: probes.Logits, site: Site) -> str:
     if not found.seen.any():
         return "No query sees a key here: give more tokens."
     spread = probes.spread_at_equal_offsets(found.encoded, site, found.seen)
-    if "weigh" in encoding.hooks:
-        shift = f"over all pairs that are equally far apart, their logs differ by at most {digits(spread)}"
-        if spread < 1e-3:
-            return f"Equal differences give equal weights ({shift})."
-        return f"Equal differences do NOT give equal weights: {shift}."
-    shift = f"over all pairs that are equally far apart, logits differ by at most {digits(spread)}"
-    alike = np.ptp(found.encoded[:, found.seen], axis=1).max() < 1e-5
-    if alike and not found.seen.all():
-        return "All logits that are seen are equal: the mask alone tells such words apart."
-    if alike and "value" in encoding.hooks:
-        return "All logits are equal: where a key stands shows in what is read of its value alone."
-    if alike:
+    weighs = "weigh" in encoding.hooks
+    what, values = ("weights", "their logs") if weighs else ("logits", "logits")
+    shift = f"over all pairs that are equally far apart, {values} differ by at most {digits(spread)}"
+    if not weighs and np.ptp(found.encoded[:, found.seen], axis=1).max() < 1e-5:
+        if not found.seen.all():
+            return "All logits that are seen are equal: the mask alone tells such words apart."
+        if "value" in encoding.hooks:
+            return "All logits are equal: where a key stands shows in what is read of its value alone."
         return "All logits are equal: such a word cannot tell positions apart by this encoding."
     if spread < 1e-3:
-        return f"Equal differences give equal logits ({shift}): attention sees differences of positions only."
-    if encoding.relative:
+        return f"Equal differences give equal {what} ({shift})."
+    if encoding.relative and not weighs:
         return (
             f"Equal differences do not give equal logits here: {shift}. It is relative all the same: moving "
             "ALL tokens by the same amount changes nothing."
         )
-    return f"Equal differences do NOT give equal logits: {shift}. Attention also sees where in the sequence it is."
-
-
-def _logit(found: probes.Logits, m: int, n: int) -> str:
-    return decimal(found.encoded[0, m, n]) if found.seen[m, n] else "hidden"
-
-
-def _pairs(site: Site, sizes: tuple[int, ...] | None) -> list[tuple[int, int, str]]:
-    """(query, key, difference as text) of three pairs for each of a few differences."""
-    first = int(np.sum(np.asarray(site.prefix) > 0))
-    count = len(site.segment) - first
-    if sizes is None:
-        steps = sorted({d for d in (1, 3, count // 2) if 0 < d < count})
-        starts = lambda d: sorted({0, (count - d) // 2, count - 1 - d})  # noqa: E731
-        return [(first + n + d, first + n, str(d)) for d in steps for n in starts(d)]
-    index = np.arange(count).reshape(sizes)
-    one = np.eye(len(sizes), dtype=int)
-    found = []
-    for step in [*one, one.sum(0)]:
-        keys = index[tuple(slice(0, size - d) for size, d in zip(sizes, step, strict=True))].ravel()
-        query = index[tuple(slice(d, None) for d in step)].ravel()
-        chosen = sorted({0, len(keys) // 2, len(keys) - 1}) if len(keys) else []
-        found += [(int(first + query[c]), int(first + keys[c]), place_text(step)) for c in chosen]
-    return found
+    return f"Equal differences do NOT give equal {what}: {shift}."
 
 
 def plot(
@@ -202,7 +167,7 @@ def plot(
     from posjax.describe.plots import draw_figures
 
     dims, site = _example(encoding, length, grid, prefix, head_dim, num_heads)
-    params, _ = awake(encoding.init(jax.random.key(0), dims))
+    params, _ = awake(jax.jit(encoding.init, static_argnums=1)(jax.random.key(0), dims))
     directory.mkdir(parents=True, exist_ok=True)
     stem = "".join(c if c.isalnum() else "_" for c in str(encoding).replace("()", "")).strip("_")[:60]
     return [

@@ -1,60 +1,25 @@
-"""Positions of several axes: does an encoding take them, and what does it know of the plane?"""
-
-import functools
+"""What an encoding knows of the plane, where its tokens stand on a grid."""
 
 import jax
 import numpy as np
 
-from posjax.describe.probes import Operator, Probe, content_logits, logits, make_probe
-from posjax.describe.scorecard.measures import BLIND, Found, difference, softmax, translation
+from posjax.describe.probes import Operator, Probe, logits
+from posjax.describe.scorecard.measures import BLIND, Found, difference, softmax
 from posjax.describe.scorecard.parts import rotation
-from posjax.describe.worlds import box, places, with_relation
-from posjax.encoding import Dims, Encoding, Params
+from posjax.describe.worlds import box, places
+from posjax.encoding import Params
 
 NEEDS_RASTER = "needs raster"
-PLANE = ("A_shift", "A_group", "A_swap", "A_isotropy", "A_wrap", "A_waves")
+PLANE = ("A_group", "A_swap", "A_isotropy", "A_wrap", "A_waves")
 _LINE = 16  # tokens on a row of the plane
-
-
-def accepted(encoding: Encoding, dims: Dims, key: jax.Array) -> Found:
-    """Counts which of 1, 2 and 3 position axes the encoding takes, by trying."""
-    taken, reasons = [], []
-    for num_axes in (1, 2, 3):
-        refusal = _refusal(encoding, dims, num_axes, key)
-        if refusal and dims.head_dim % (2 * num_axes):  # perhaps it is not the axes but their number of channels
-            roomy = dims._replace(head_dim=48, width=48 * dims.num_heads)
-            refusal = _refusal(encoding, roomy, num_axes, key)
-        if refusal:
-            reasons.append(f"{num_axes}: {refusal}")
-        else:
-            taken.append(str(num_axes))
-    return Found(float(len(taken)), f"takes {' '.join(taken)}" + "".join(f"; {reason}" for reason in reasons))
-
-
-def _refusal(encoding: Encoding, dims: Dims, num_axes: int, key: jax.Array) -> str:
-    lines, grids = dims._replace(length=64, grid=None), dims._replace(length=None, grid=dims.grid or (8, 8))
-    own = grids if num_axes == 2 else lines
-    try:
-        jax.eval_shape(functools.partial(_forward, encoding, own, (4,) * num_axes), key)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _forward(encoding, dims, extent, key):
-    site = with_relation(encoding, box(extent))  # known while tracing, so that everything that can be refused is
-    x = jax.random.normal(key, (len(site.segment), dims.width))
-    return content_logits(encoding, dims.num_heads, encoding.init(key, dims), x, x, site, np.arange(len(x)))[0]
 
 
 def plane(probe: Probe) -> dict[str, Found]:
     """Measures of an encoding whose tokens stand on a grid."""
     base = logits(probe, box(probe.extent))
     height, width = probe.extent
-    shifts = [(d * (axis == 0), d * (axis == 1)) for axis in (0, 1) for d in (1, 5, probe.extent[axis])]
     turned = rotation(probe)
     return {
-        "A_shift": translation(probe, base, shifts),
         "A_group": turned["R_group"],
         "A_waves": turned["A_waves"],
         "A_swap": _swap(probe, base),
@@ -126,13 +91,3 @@ def reduction(line: Probe, grid_params: Params) -> Found:
         for extent in ((1, _LINE), (_LINE, 1))
     ]
     return Found(max(errors))
-
-
-def plane_probe(probe: Probe, key: jax.Array, extent: tuple[int, int], seed: int) -> Probe:
-    """The same encoding on a grid, with places to move to.
-
-    Raises:
-      ValueError: where it takes no grid.
-    """
-    dims = probe.dims._replace(length=None, grid=tuple(2 * e for e in extent))
-    return make_probe(probe.encoding, probe.encoding.init(key, dims), dims, extent, seed)

@@ -1,9 +1,10 @@
 """Ideal properties of positional encodings as measurements: uniqueness, determinism, extrapolation, relative awareness,
-many dimensions, and properties that are often claimed beside them.
+many dimensions, and properties that are often claimed beside them. `posjax.describe.properties` says what every encoding
+must have: compiled logits are eager ones, documents of a packed row are alone, `relative` is as declared.
 
     card = scorecard(parse("rope()"))                                   # as initialised
     card = scorecard(parse("t5()"), params, dims=Dims(256, 8, 32))      # as trained
-    card["measures"]["R_shift"]                                         # {"value": 4e-06, "verdict": "pass", "note": ...}
+    card["measures"]["R_group"]                                         # {"value": 4e-06, "verdict": "pass", "note": ...}
 
 Every value is scale-free, so that encodings of any size of logits can be compared. `MEASURES` says what each one is and
 when it is good. No single one is "extrapolation": ALiBi's logits leave their range and still reach nothing new.
@@ -23,8 +24,6 @@ from posjax.encoding import Dims, Encoding, Needs, Params
 
 LENGTH, TIMES = 256, 4  # tokens of the places that are "seen", and how many times as many are tried
 EXACT = 1e-5  # equal, in float32, relative to the standard deviation of the logits
-_EXACT_FAR = 1e-4  # the same ten thousand places away
-_WIDTHS = (16, 64)  # of codes that are told apart from tokens, beside the own one
 _NEAR, _FAR = 8, 24  # queries of a long sequence
 _NEVER_CACHED = Needs.WHOLE_DOCUMENT | Needs.BOTH_DIRECTIONS
 
@@ -51,10 +50,8 @@ _CRITERIA: dict[str, dict[str, tuple]] = {  # by group and name: the fields of a
         "U_code": ("code gap", "least distance of two codes over their mean norm", 1e-3, True),
     },
     "determinism": {
-        "D_jit": ("jit", "largest difference of compiled and eager logits", EXACT),
         "D_prefix": ("prefix", "how far logits of the first n tokens move as the sequence grows", EXACT),
         "D_cache": ("cache", "error of keys that were transformed when the sequence was shorter", EXACT),
-        "D_batch": ("batch", "how far logits move behind padding and another document", EXACT),
     },
     "extrapolation": {
         "X_takes": ("longer", "1 if it says anything of places beyond the length it was made for", 1, True),
@@ -64,15 +61,12 @@ _CRITERIA: dict[str, dict[str, tuple]] = {  # by group and name: the fields of a
         "X_phase": ("new phase", "share of rotations that do not finish a turn within the length", 0.0),
     },
     "relative": {
-        "R_shift": ("shift", "largest change of a logit as both tokens move together", _EXACT_FAR),
         "R_group": ("group", "defect of R(p)^T R(q) = R(0)^T R(q - p)", EXACT),
         "R_linear": ("linear R2", "code(p + d) from code(p) by one matrix, on held-out places", 0.99, True),
         "R_decode": ("decode R2", "the offset from a pair's logits by ridge regression", 0.5, True),
     },
     "dimensions": {
-        "A_takes": ("axes", "how many of 1, 2 and 3 position axes it takes", 3, True),
         "A_reduce": ("on a line", "largest difference of a row or column of the plane from a line", EXACT),
-        "A_shift": ("shift 2-D", "largest change of a logit as both tokens move along an axis", _EXACT_FAR),
         "A_group": ("group 2-D", "the group defect on the plane", EXACT),
         "A_swap": ("swap", "least difference of offsets (x, y) and (y, x)", 1e-3, True),
         "A_isotropy": ("anisotropy", "variance over the angle over variance within the distance", 0.05),
@@ -85,8 +79,7 @@ _CRITERIA: dict[str, dict[str, tuple]] = {  # by group and name: the fields of a
         "monotone": ("falls", "share of steps at which the logit of like contents does not grow", 0.99, True),
     },
     "codes, transforms": {
-        "C_unit": ("a+x=b+y %", "token + code lies nearest to one of another token, unit-variance tokens", 1.0),
-        "C_small": ("at 0.02 %", "the same for tokens of standard deviation 0.02", 1.0),
+        "C_small": ("a+x=b+y %", "token + code lies nearest to one of another token, tokens of deviation 0.02", 1.0),
         "R_norm": ("norm", "largest change of a query's or key's norm, relative", EXACT),
     },
     "order": {
@@ -96,7 +89,6 @@ _CRITERIA: dict[str, dict[str, tuple]] = {  # by group and name: the fields of a
             1e-3,
             True,
         ),
-        "P_both": ("permute both", "change of the output as tokens move with their places, over the values", EXACT),
     },
 }
 MEASURES = {name: Criterion(group, *row) for group, rows in _CRITERIA.items() for name, row in rows.items()}
@@ -119,7 +111,7 @@ def scorecard(
       length: tokens on a line that count as seen.
 
     Returns:
-      {"encoding": spec, "measured_on": extent, "measures": {name: {"value", "verdict", "note"}}, "collisions": ...}.
+      {"encoding": spec, "measured_on": extent, "measures": {name: {"value", "verdict", "note"}}}.
       A verdict is "pass", "fail", "handled" (fails, declares it, and decoding acts on it) or "n/a", with the reason as note.
 
     Raises:
@@ -131,22 +123,14 @@ def scorecard(
     extent = _extent(encoding, dims, length)
     own = dims or _roomy(encoding, key, extent)
     probe = make_probe(encoding, encoding.init(key, own) if params is None else params, own, extent, seed)
-    code = whole_codes(encoding, probe.params, own.width, box(extent))
+    code = whole_codes(probe, extent)
     found = _on_its_own_axes(probe, key, code, trained=params is not None)
     found |= _on_a_plane(probe, key, seed, trained=params is not None)
-
-    def params_of(dims: Dims) -> Params:
-        return params if params is not None else encoding.init(key, dims)
-
-    widths = (own.width,) if params is not None else tuple(sorted({*_WIDTHS, own.width}))
-    rates = None if code is None else parts.collisions(probe, params_of, widths)
-    for name, scale in (("C_unit", "1"), ("C_small", "0.02")):
-        found[name] = Found(rates[str(own.width)][scale]) if rates else Found(None, measures.NO_CODE)
+    found["C_small"] = parts.collisions(code)
     return {
         "encoding": str(encoding),
         "measured_on": list(extent),
         "measures": {name: _judged(encoding, name, found[name]) for name in MEASURES},
-        "collisions": rates,
     }
 
 
@@ -188,12 +172,10 @@ def _on_its_own_axes(probe: Probe, key: jax.Array, code, trained: bool) -> dict[
     found |= measures.determinism(probe, base, longer, far, rows)
     found |= measures.extrapolation(probe, base, longer, far, rows)
     found["X_takes"] = _takes_longer(probe, key, longer, rows, far, trained)
-    found["R_shift"] = measures.translation(probe, base, _shifts(probe, longer))
     found["R_linear"] = Found(None, measures.NO_CODE) if code is None else parts.linear_relation(probe, longer)
     found["R_decode"] = measures.decodability(base, probe)
     found |= {name: value for name, value in parts.rotation(probe).items() if name != "A_waves"}
-    found |= measures.decay(probe, base)
-    return found | measures.permutation(probe)
+    return found | measures.decay(probe, base) | {"P_tokens": measures.order(probe)}
 
 
 def _rows(extent: tuple[int, ...], longer: tuple[int, ...]) -> np.ndarray:
@@ -217,39 +199,23 @@ def _takes_longer(probe: Probe, key: jax.Array, longer, rows, far, trained: bool
     return Found(float(there is not None), reason)
 
 
-def _shifts(probe: Probe, longer: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Shifts along every axis: past the places seen, to the end of the tables, and far beyond if there is no table."""
-    room = min(b - a for a, b in zip(probe.extent, longer, strict=True))
-    steps = [1, 7, probe.extent[0], room]
-    if Needs.WHOLE_POSITIONS not in probe.encoding.needs:
-        steps.append(40 * probe.extent[0])
-    steps = [s for s in sorted({*steps}) if s + max(probe.extent) <= probe.encoding.reach]
-    return [
-        tuple(s if axis == a else 0 for a in range(probe.num_axes)) for axis in range(probe.num_axes) for s in steps
-    ]
-
-
 def _on_a_plane(probe: Probe, key: jax.Array, seed: int, trained: bool) -> dict[str, Found]:
-    names = (*axes.PLANE, "A_reduce")
-    if trained:
-        taken = Found(None, f"parameters are of {probe.num_axes} axes")
-        if probe.num_axes != 2:
-            return {"A_takes": taken} | dict.fromkeys(names, taken)
-        return {"A_takes": taken, "A_reduce": taken} | axes.plane(probe)
-    takes = axes.accepted(probe.encoding, probe.dims, key)
-    found = {"A_takes": takes, "A_reduce": Found(None, "does not take both")}
-    if 2 not in probe.encoding.dimensions:
+    names, reason = (*axes.PLANE, "A_reduce"), ""
+    if trained and probe.num_axes != 2:
+        reason = f"parameters are of {probe.num_axes} axes"
+    elif 2 not in probe.encoding.dimensions:
         reason = axes.NEEDS_RASTER if probe.encoding.dimensions == (1,) else "takes no plane"
-        return found | {name: Found(None, reason) for name in names}
-    side = round(probe.num_tokens**0.5)
+    if reason:
+        return dict.fromkeys(names, Found(None, reason))
+    side, grid = round(probe.num_tokens**0.5), probe
     try:
-        grid = probe if probe.num_axes == 2 else axes.plane_probe(probe, key, (side, side), seed)
-        found |= axes.plane(grid)
-        if probe.num_axes == 1:
-            found["A_reduce"] = axes.reduction(probe, grid.params)
+        if probe.num_axes != 2:  # with places to move to
+            dims = probe.dims._replace(length=None, grid=(2 * side, 2 * side))
+            grid = make_probe(probe.encoding, probe.encoding.init(key, dims), dims, (side, side), seed)
+        reduced = axes.reduction(probe, grid.params) if probe.num_axes == 1 else Found(None, "does not take both")
+        return axes.plane(grid) | {"A_reduce": reduced}
     except ValueError as error:
-        found |= {name: Found(None, str(error)) for name in names}
-    return found
+        return dict.fromkeys(names, Found(None, str(error)))
 
 
 def _judged(encoding: Encoding, name: str, found: Found) -> dict[str, Any]:

@@ -9,13 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.describe.probes import Operator, Probe, attention, cached_logits, content_logits, logits, operator
+from posjax.describe.probes import Operator, Probe, attention, cached_logits, logits
 from posjax.describe.worlds import box, places, with_relation
 from posjax.encoding import Params, Site
 from posjax.extras import require
 
 BLIND, NO_CODE = "position-blind", "adds no code"
-_SMALL = 24  # tokens where nothing large is needed
 _SAME = 1e-3  # signatures closer than this, relative to their norm, are one
 
 
@@ -93,43 +92,20 @@ def _through_bfloat16(x):
     return np.asarray(jnp.asarray(x).astype(jnp.bfloat16).astype(x.dtype)) if hasattr(x, "dtype") else x
 
 
-def determinism(probe: Probe, base: Operator, long: tuple[int, ...], far: Operator | None, rows: np.ndarray):
-    """Does a logit depend on anything but its two tokens and the past between them?"""
-    small = (_SMALL,) if probe.num_axes == 1 else (2,) * (probe.num_axes - 1) + (6,)
-    site, scale = with_relation(probe.encoding, box(small)), base.scale
-    every = np.arange(site.segment.shape[0])
-    q, k = (np.repeat(x[:, None], len(every), axis=1) for x in (probe.q, probe.k))
-    alone = logits(probe, site).value
-    eager, _ = content_logits(probe.encoding, probe.dims.num_heads, probe.params, q[0], k[0], site, every)
-    found = {
-        "D_jit": Found(difference(alone[0], np.asarray(eager)) / scale),
-        "D_batch": Found(difference(alone, _packed(probe, q, k, site)) / scale),
-    }
+def determinism(
+    probe: Probe, base: Operator, long: tuple[int, ...], far: Operator | None, rows: np.ndarray
+) -> dict[str, Found]:
+    """Does a logit depend on the tokens that come later?"""
     if far is None:
-        refused = Found(None, "takes no longer sequence")
-        return found | {"D_prefix": refused, "D_cache": refused}
+        return dict.fromkeys(("D_prefix", "D_cache"), Found(None, "takes no longer sequence"))
     first = np.ravel_multi_index(tuple(places(probe.extent).T), long)  # indices among the tokens of `long`
     near, later = np.isin(rows, first), rows > first[-1]
     mine = np.searchsorted(first, rows[near])
     cached = cached_logits(probe, long, rows[later])
-    return found | {
-        "D_prefix": Found(difference(far.value[:, :, near][..., first], base.value[:, :, mine]) / scale),
-        "D_cache": Found(difference(far.value[:, :, later][..., first], cached) / scale),
+    return {
+        "D_prefix": Found(difference(far.value[:, :, near][..., first], base.value[:, :, mine]) / base.scale),
+        "D_cache": Found(difference(far.value[:, :, later][..., first], cached) / base.scale),
     }
-
-
-def _packed(probe: Probe, q, k, site: Site) -> np.ndarray:
-    """The logits of the document at `site` behind padding and another document, all with tokens of other content."""
-    before = jax.tree.map(lambda leaf: leaf[:12], site)
-    pad = before._replace(position=before.position - np.int32(12), segment=np.zeros(12, np.int32))
-    other = before._replace(segment=np.full(12, 2, np.int32))
-    packed = jax.tree.map(lambda *leaves: np.concatenate(leaves), pad, other, site)
-    noise = np.random.default_rng(2).normal(size=(2, len(q), 24, q.shape[-1])).astype(np.float32)
-    q, k = (np.concatenate([10 * other, x], axis=1) for other, x in zip(noise, (q, k), strict=True))
-    rows = 24 + np.arange(site.segment.shape[0])
-    run = jax.jit(operator, static_argnums=(0, 1))
-    value, _ = run(probe.encoding, probe.dims.num_heads, probe.params, q, k, packed, rows)
-    return np.asarray(value)[..., 24:]
 
 
 def difference(a: np.ndarray, b: np.ndarray) -> float:
@@ -166,21 +142,6 @@ def extrapolation(
 
 def _entropy(weights: np.ndarray) -> float:
     return float(-np.sum(weights * np.log(np.where(weights > 0, weights, 1.0)), axis=-1).mean())
-
-
-def translation(probe: Probe, base: Operator, shifts: list[tuple[int, ...]]) -> Found:
-    """max |L(i + shift, j + shift) - L(i, j)| / std L over the shifts that the encoding has places for."""
-    errors = {}
-    for shift in shifts:
-        moved, _ = reach(probe, box(probe.extent, shift))
-        if moved is not None:
-            same = np.array_equal(moved.seen, base.seen)
-            error = difference(moved.value[:, :, base.seen], base.value[:, :, base.seen]) if same else np.inf
-            errors[shift] = error / base.scale
-    if not errors:
-        return Found(None, "has no places to move to")
-    at = " ".join(f"{'x'.join(map(str, shift))}: {error:.1e}" for shift, error in errors.items())
-    return Found(max(errors.values()), f"by shift: {at}")
 
 
 def decodability(base: Operator, probe: Probe) -> Found:
@@ -251,15 +212,9 @@ def _spearman(profile: np.ndarray) -> float:
     return float(np.corrcoef(np.arange(len(ranks)), ranks)[0, 1])
 
 
-def permutation(probe: Probe) -> dict[str, Found]:
-    """A bidirectional layer without an encoding only permutes its outputs with its tokens; with their places, any does."""
+def order(probe: Probe) -> Found:
+    """The change of a bidirectional layer's output as tokens swap places: without an encoding it permutes with them."""
     site, rng = box(probe.extent), np.random.default_rng(4)
     x = rng.normal(size=(probe.num_tokens, probe.dims.width)).astype(np.float32)
-    order = rng.permutation(probe.num_tokens)
-    out = attention(probe, x, site)
-    tokens_only = attention(probe, x[order], site)
-    both = attention(probe, x[order], jax.tree.map(lambda leaf: leaf[order], site))
-    return {
-        "P_tokens": Found(difference(tokens_only, out[order])),
-        "P_both": Found(difference(both, out[order])),
-    }
+    swapped = rng.permutation(probe.num_tokens)
+    return Found(difference(attention(probe, x[swapped], site), attention(probe, x, site)[swapped]))

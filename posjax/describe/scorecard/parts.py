@@ -2,20 +2,20 @@
 
 import numpy as np
 
-from posjax.describe.probes import Probe, whole_codes, whole_transform
-from posjax.describe.scorecard.measures import Found, r_squared
-from posjax.describe.worlds import box, places
+from posjax.describe.probes import Probe, linear_rotation, whole, whole_codes
+from posjax.describe.scorecard.measures import NO_CODE, Found, r_squared
+from posjax.describe.worlds import places
 
 _WORDS, _PLACES, _SUMS = 1000, 256, 200
-SCALES = {"1": 1.0, "0.02": 0.02, "0.02 sqrt(M)": None}  # of token embeddings, by name
+_TOKENS = 0.02  # standard deviation of token embeddings, as at the start of training
 _TURNS = 1e-7  # radians per position
 
 
 def linear_relation(probe: Probe, longer: tuple[int, ...]) -> Found:
     """R^2, on held-out places, of the best matrix M_d with code(p + d) = M_d code(p); the mean over some d."""
-    extent, code = longer, whole_codes(probe.encoding, probe.params, probe.dims.width, box(longer))
+    extent, code = longer, whole_codes(probe, longer)
     if code is None or not np.isfinite(code).all():  # a table may end before
-        extent, code = probe.extent, whole_codes(probe.encoding, probe.params, probe.dims.width, box(probe.extent))
+        extent, code = probe.extent, whole_codes(probe, probe.extent)
     place, found = places(extent), {}  # the last axis runs fastest: p + d lies d tokens on
     for step in [d for d in (1, 7, 32) if d <= extent[-1] // 4]:
         before = np.flatnonzero(place[:, -1] < extent[-1] - step)
@@ -28,26 +28,11 @@ def linear_relation(probe: Probe, longer: tuple[int, ...]) -> Found:
     return Found(float(np.mean([*found.values()])), " ".join(f"d={d}: {r2:.3f}" for d, r2 in found.items()))
 
 
-def collisions(probe: Probe, params_of, widths: tuple[int, ...]) -> dict[str, dict[str, float]]:
-    """Per cent of sums token + code whose nearest other sum has another token: {width: {scale: rate}}.
-
-    `params_of(dims)` are the parameters in a model of another width; one that the encoding refuses is left out.
-    """
-    found = {}
-    for width in widths:
-        dims = probe.dims._replace(width=width, head_dim=max(width // probe.dims.num_heads, 1))
-        try:
-            code = whole_codes(probe.encoding, params_of(dims), width, box(probe.extent))
-        except ValueError:
-            continue
-        if code is None or not np.isfinite(code).all():
-            continue
-        code, by_scale = code[:_PLACES], {}
-        for name, scale in SCALES.items():
-            scale = 0.02 * width**0.5 if scale is None else scale
-            by_scale[name] = collision_rate(code, scale, seed=6)
-        found[str(width)] = by_scale
-    return found
+def collisions(code: np.ndarray | None) -> Found:
+    """Per cent of sums token + code [T, M] whose nearest other sum has another token."""
+    if code is None or not np.isfinite(code).all():
+        return Found(None, NO_CODE)
+    return Found(collision_rate(code[:_PLACES], _TOKENS, seed=6))
 
 
 def collision_rate(code: np.ndarray, scale: float, seed: int) -> float:
@@ -91,7 +76,8 @@ def rotation(probe: Probe) -> dict[str, Found]:
 
 def _matrices(probe: Probe):
     """The matrices of queries and keys, or None and the reason: none depend on places alone."""
-    found = whole_transform(probe)
+    part = whole(probe, probe.extent)
+    found = linear_rotation(part, probe.dims)
     if found is None:
         return None, "transforms q and k, but not linearly"
     q, k = found
@@ -100,7 +86,7 @@ def _matrices(probe: Probe):
     identity = np.eye(q.shape[-1])
     if (q == identity).all() and (k == identity).all():
         return None, "leaves q and k as they are"
-    again = whole_transform(probe, other_content=True)
+    again = linear_rotation(part, probe.dims, seed=1)
     if again is None or np.abs(again[0] - q).max() + np.abs(again[1] - k).max() > 1e-5:
         return None, "turns by content"
     return (q, k), ""

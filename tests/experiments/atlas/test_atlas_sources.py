@@ -4,63 +4,39 @@ import pytest
 
 from experiments.atlas import models
 from experiments.atlas.sources import DOCS, errata, goldens, names_in, tour
-from posjax.hf import from_hf_layers
 from posjax.spec import registered_names
 
 NAMES = frozenset(registered_names())
 
 
-def test_goldens_have_the_pages_numbers():
-    found = goldens(DOCS)
-    row = next(line for line in (DOCS / "goldens.md").read_text().splitlines() if line.startswith("| `alibi` "))
-    alibi = found["alibi"]
-    assert (
-        row
-        == "| `alibi` | "
-        + " | ".join(
-            [alibi.cases, alibi.formula, "; ".join(alibi.references), alibi.comparisons, alibi.error, alibi.bound]
-        )
-        + " |"
-    )
+def test_tables_of_the_documentation(tmp_path):
+    found, text = goldens(DOCS), (DOCS / "goldens.md").read_text()
+    row = next(line for line in text.splitlines() if line.startswith("| `alibi` "))
+    cases, formula, references, *rest = found["alibi"]
+    assert row == f"| {' | '.join(['`alibi`', cases, formula, '; '.join(references), *rest])} |"
     assert found["none"].references == ()
-
-
-def test_errata_are_rows_of_four_cells_under_their_heading():
-    found = errata(DOCS)
+    found, text = errata(DOCS), (DOCS / "errata.md").read_text()
     assert found[0].section == "Additive"
-    assert sum(line.startswith("|") for line in (DOCS / "errata.md").read_text().splitlines()) == len(found) + 2 * len(
-        {row.section for row in found}
-    )
-
-
-def test_a_folder_without_the_page_is_named(tmp_path):
-    with pytest.raises(ValueError, match=r"goldens\.md is missing"):
-        goldens(tmp_path)
-
-
-def test_the_tour_is_the_documents(tmp_path):
+    rows = sum(line.startswith("|") for line in text.splitlines())
+    assert rows == len(found) + 2 * len({row.section for row in found})
     found = tour(DOCS)
     assert found[0]["question"] == "What does ALiBi do to far tokens?"
     assert [len(each["steps"]) for each in found] == [4, 3, 3]
-    assert (
-        found[0]["steps"][0] == "Click *Distance*, and take the tick off *rope*. The curve of *alibi* falls for ever."
-    )
+    first = "Click *Distance*, and take the tick off *rope*. The curve of *alibi* falls for ever."
+    assert found[0]["steps"][0] == first
     with pytest.raises(ValueError, match=r"atlas\.md is missing"):
         tour(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("CoPE's gates and `rope(fraction=...)`", {"cope", "rope"}),
-        ("the shape of a window", set()),
-        ("M-RoPE of a still image", {"mrope"}),
-        ("Shaw's vectors, T5 and Swin v2", {"shaw", "t5", "swin_v2"}),
-        ("`rope_parameters`", set()),
-    ],
-)
-def test_names_in_a_text(text, found):
-    assert names_in(text, NAMES) == found
+def test_names_in_a_text():
+    for text, names in {
+        "CoPE's gates and `rope(fraction=...)`": {"cope", "rope"},
+        "the shape of a window": set(),
+        "M-RoPE of a still image": {"mrope"},
+        "Shaw's vectors, T5 and Swin v2": {"shaw", "t5", "swin_v2"},
+        "`rope_parameters`": set(),
+    }.items():
+        assert names_in(text, NAMES) == names
 
 
 def test_layers_of_a_model_are_those_of_its_configuration():
@@ -75,5 +51,3 @@ def test_layers_of_a_model_are_those_of_its_configuration():
     assert str(gemma[0]._replace(layers=(0, 1, 2, 5), depth=8)) == "4 of 8 layers: 0-2, 5"
     assert {name for use in uses for name in use.names} <= NAMES
     assert "llama3" in {name for use in uses for name in use.names}
-    with pytest.raises(ValueError, match=r"number of layers|num_hidden_layers"):
-        from_hf_layers({"model_type": "llama"})

@@ -1,14 +1,10 @@
-"""A browser for the session, and the atlas made once; where no browser is installed, tests skip and say so."""
+"""A browser for the session; where none is installed, tests skip and say so."""
 
 import pathlib
 import shutil
 
 import pytest
 
-import posjax as pj
-from experiments.atlas import images
-
-PICTURED = ["none", "rope", "alibi", "learned", "fire", "axial_rope", "swin"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -34,19 +30,6 @@ def axe():
         "axe_playwright_python.sync_playwright", reason="axe checks the atlas: pip install -e '.[browser]'"
     )
     return package.Axe()
-
-
-@pytest.fixture(scope="session")
-def atlas(browser, tmp_path_factory) -> pathlib.Path:
-    """The site from the committed records, with pictures of a few encodings: pictures of all take most of a minute."""
-    from experiments.atlas.__main__ import main
-
-    out = tmp_path_factory.mktemp("atlas") / "site"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pj.encodings, "__all__", PICTURED)
-        patch.setattr(images, "SPECS", ("learned()", "rope_mixed()"))
-        assert main([f"--out={out}"]) == 0
-    return out
 
 
 class Watched:

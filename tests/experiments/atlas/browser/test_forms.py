@@ -9,13 +9,12 @@ import pytest
 
 import posjax as pj
 from experiments.atlas import site
+from experiments.atlas.forms import forms as numbers
 from posjax.attention.dense import shown
 from posjax.describe.explain import turning
 from posjax.encoding import Site
 from posjax.encodings.bias import alibi_slopes
-from posjax.encodings.resize import resize_matrix
 from posjax.encodings.scaling import Spectrum
-from posjax.spec import registered
 
 pytestmark = pytest.mark.slow
 RNG = np.random.default_rng(17)
@@ -90,12 +89,11 @@ def test_scalings(forms, kind):
 
 
 def test_rotary_logits(forms):
-    """Expected logits of rope, p_rope, hope, yarn, partial rotations and xpos; and a logit of given content."""
+    """Expected logits of rope, p_rope, hope, yarn and xpos; and a logit of given content."""
     at = line(0, *RNG.integers(1, 2000, 5))
     distance = np.asarray(at.position)[:, None] - np.asarray(at.position)[None]
     specs = {
         "rope(base=500)": dict(base=500),
-        "rope(base=900, fraction=0.5)": dict(base=900, fraction=0.5),
         "p_rope(base=300, proportion=0.6)": dict(base=300, proportion=0.6),
         "hope(base=10000, original_length=700)": dict(base=10000, trained=700),
     }
@@ -140,11 +138,8 @@ def bias_of(spec, num_heads, site, params=()):
 def test_biases_of_a_line(forms):
     at = line(0, *RNG.integers(1, 600, 6))
     distance = np.abs(np.asarray(at.position)[:, None] - np.asarray(at.position)[None])
-    for heads in (1, 6, 8):
-        same(forms("alibiSlopes", [[heads]])[0], alibi_slopes(heads))
-        slopes = forms("alibiSlopes", [[heads]])[0]
-        found = [forms("alibi", [[slope, int(d)] for d in distance.ravel()]) for slope in slopes]
-        same(found, bias_of("alibi()", heads, at).reshape(heads, -1))
+    found = [forms("alibi", [[float(slope), int(d)] for d in distance.ravel()]) for slope in alibi_slopes(6)]
+    same(found, bias_of("alibi()", 6, at).reshape(6, -1))
     kerple = {"p": jnp.asarray([-0.5, 0.3]), "a": jnp.asarray([0.7, -2.0])}
     for kind in ("log", "power"):
         p = 2 * jax.nn.sigmoid(kerple["p"]) if kind == "power" else jax.nn.softplus(kerple["p"])
@@ -157,23 +152,13 @@ def test_biases_of_a_line(forms):
     same(forms("sinusoidalProduct", [[700, 32, int(d)] for d in distance.ravel()]), (code @ code.T).ravel())
 
 
-@pytest.mark.parametrize("told", [dict(buckets=32, most=128), dict(buckets=16, most=40, bidirectional=False)])
-def test_t5_buckets(forms, told):
-    sided = told.get("bidirectional", True)
-    t5 = registered("t5")(told["buckets"], told["most"], sided)
-    offsets = range(-told["most"], told["most"] + 1)
-    assert forms("t5Bucket", [[o, told] for o in offsets]) == t5.steps().listed().tolist()
-
-
 MASKS = {
     "window(size=5)": ("window", dict(size=5)),
-    "window(size=5, ahead=2)": ("window", dict(size=5, ahead=2)),
-    "chunked(size=3, before=1)": ("chunked", dict(size=3, before=1)),
     "dilated(size=4, dilation=3)": ("dilated", dict(size=4, dilation=3)),
     "chunked(size=6)": ("chunked", dict(size=6)),
-    "longformer(window=6, num_global=2)": ("longformer", {"window": 6, "global": 2}),
-    "sinks(num_sinks=3, window=7)": ("sinks", dict(sinks=3, window=7)),
-    "streaming(num_sinks=3, window=7) >> rope()": ("streaming", dict(sinks=3, window=7)),
+    "longformer(window=6, num_global=2)": ("longformer", dict(window=6, num_global=2)),
+    "sinks(num_sinks=3, window=7)": ("sinks", dict(num_sinks=3, window=7)),
+    "streaming(num_sinks=3, window=7) >> rope()": ("streaming", dict(num_sinks=3, window=7)),
 }
 
 
@@ -194,7 +179,7 @@ VIEWS = {
     "self_extend(group=3, window=7)": ("self_extend", dict(group=3, window=7)),
     "rerope(window=9, step=0.25)": ("rerope", dict(window=9, step=0.25)),
     "dual_chunk(chunk=11, local=3)": ("dual_chunk", dict(chunk=11, local=3)),
-    "streaming(num_sinks=3, window=7)": ("streaming", dict(sinks=3, window=7)),
+    "streaming(num_sinks=3, window=7)": ("streaming", dict(num_sinks=3, window=7)),
 }
 
 
@@ -212,17 +197,17 @@ def test_grids(forms):
     at = pj.grid(5, 4)
     position = np.asarray(at.position)
     offsets = (position[None] - position[:, None]).reshape(-1, 2).tolist()
-    for shares in ("shared", "split"):
-        found = forms("axialExpected", [[70, DIM, *o, shares] for o in offsets])
-        same(found, of_like_content(f"axial_rope(base=70, frequencies='{shares}')", at).ravel())
-    slopes = forms("alibiSlopes", [[3]])[0]
-    same([forms("alibi", [[s, *o] for o in offsets]) for s in slopes], bias_of("alibi()", 3, at).reshape(3, -1))
-    for fov, heads, undirected in ((90, 12, 4), (180, 6, 2), (45, 9, 0)):
-        told = dict(fov=fov, heads=heads, undirected=undirected, slope=1.5)
-        found = [forms("lookhere", [[told, h, *o] for o in offsets]) for h in range(heads)]
-        expected = bias_of(f"lookhere(fov={fov}, undirected={undirected}, slope=1.5)", heads, at).reshape(heads, -1)
+    found = forms("axialExpected", [[70, DIM, *o] for o in offsets])
+    same(found, of_like_content("axial_rope(base=70)", at).ravel())
+    same(
+        [forms("alibi", [[float(s), *o] for o in offsets]) for s in alibi_slopes(3)],
+        bias_of("alibi()", 3, at).reshape(3, -1),
+    )
+    for fov, heads in ((90, 12), (180, 6), (45, 8)):
+        views = numbers()["views"][fov][heads]
+        found = [forms("lookhere", [[view, 1.5, *o] for o in offsets]) for view in views]
+        expected = bias_of(f"lookhere(fov={fov}, slope=1.5)", heads, at).reshape(heads, -1)
         same([[-1e9 if x is None else x for x in row] for row in found], expected)
-    told = dict(fov=90, heads=12, undirected=4, slope=2)
     for height, width in ((6, 10), (11, 13)):
         at = pj.grid(height, width)
         where = np.asarray(at.position).tolist()
@@ -230,24 +215,15 @@ def test_grids(forms):
             ("fittedApart", [[k[axis], q[axis], 7, n] for q in where for k in where])
             for axis, n in ((0, height), (1, width))
         ]
-        rows, columns = [forms(*each) for each in apart]
-        found = [forms("lookhere", [[told, h, r, c] for r, c in zip(rows, columns, strict=True)]) for h in range(12)]
+        pairs_apart = list(zip(*(forms(*each) for each in apart), strict=True))
+        found = [forms("lookhere", [[view, 2, *o] for o in pairs_apart]) for view in numbers()["views"][90][12]]
         fitted = pj.parse("fit_grid(height=7, width=7)").place((), at)
-        expected = bias_of("lookhere(fov=90, undirected=4, slope=2)", 12, fitted).reshape(12, -1)
+        expected = bias_of("lookhere(fov=90, slope=2)", 12, fitted).reshape(12, -1)
         same([[-1e9 if x is None else x for x in row] for row in found], expected)
-    at = pj.grid(5, 4)
-    placed = np.asarray(pj.parse("fit_grid(height=7, width=3) >> rope()").place(((), ()), at).position)
-    same([forms("fitGrid", [[int(r), 7, 5], [int(c), 3, 4]]) for r, c in position], placed)
 
 
-def test_resized_tables(forms):
-    for old, new in ((7, 7), (7, 10), (7, 4), (3, 9)):
-        same(forms("resizeMatrix", [[old, new]])[0], resize_matrix(old, new, "torch_bicubic"))
-        same(forms("resizeMatrix", [[old, new, "linear"]])[0], resize_matrix(old, new, "torch_bilinear"))
-    table = np.eye(4 * 5, dtype=np.float32).reshape(4, 5, 20)  # independent rows
-    codes = pj.encodings.resize.resize(table, (6, 3)).reshape(18, 20)
+def test_likeness_in_resized_tables():
+    table = np.eye(7 * 7, dtype=np.float32).reshape(7, 7, 49)  # independent rows
+    codes = pj.encodings.resize.resize(table, (6, 3)).reshape(18, 49)
     codes = codes / np.linalg.norm(codes, axis=1, keepdims=True)
-    rows, columns = forms("resizeMatrix", [[4, 6], [5, 3]])
-    places = [divmod(t, 3) for t in range(18)]
-    found = forms("resizedLikeness", [[rows, columns, a, b] for a in places for b in places])
-    same(found, (codes @ codes.T).ravel())
+    same(np.kron(numbers()["likeness"][6], numbers()["likeness"][3]), codes @ codes.T)
