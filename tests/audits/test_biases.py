@@ -43,14 +43,15 @@ ROWS = {
 
 def logits_of(encoding, site, causal):
     """The bias [H, T, T] of random tokens, -inf where a key is hidden."""
-    bias, seen = _logits_of(encoding, site, causal)
+    dims = pj.Dims(8 * HEADS, HEADS, 8, length=len(site.segment))
+    params, _ = awake(jax.jit(encoding.init, static_argnums=1)(jax.random.key(0), dims))
+    bias, seen = _logits_of(encoding, params, site, causal)
     return np.where(seen, np.broadcast_to(np.asarray(bias, np.float64), (HEADS, *seen.shape)), -np.inf)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 2))
-def _logits_of(encoding, site, causal):
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def _logits_of(encoding, params, site, causal):
     count = len(site.segment)
-    params, _ = awake(encoding.init(jax.random.key(0), pj.Dims(8 * HEADS, HEADS, 8, length=count)))
     rng = np.random.default_rng(0)
     x, q, k = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in [(count, 24), *[(count, HEADS, 8)] * 2])
     placed = encoding.observe(params, x, encoding.place(params, site))
