@@ -215,7 +215,11 @@ def in_catalogue(
     theirs = np.einsum("ahtij,thj->athi", np.broadcast_to(matrix, (2, heads, *matrix.shape[2:])), x)
     channel, mixed = np.arange(head_dim // 2), np.abs(matrix).max(axis=(0, 1, 2)) > 1e-6
     paired = {"half": (channel, channel + head_dim // 2), "interleaved": (2 * channel, 2 * channel + 1)}
-    encodings = tuple(encoding for encoding in _usual() if mixed[paired[encoding.layout]].any())
+    plain = usual(Rotary)
+    kinds = [type(each) for each in plain if "layout" in {field.name for field in fields(each)}]
+    others = [kind(layout="interleaved") for kind in kinds]  # pyrefly: ignore[unexpected-keyword]
+    encodings = [each for each in [*plain, *others] if type(each) not in (Rope, PRope)]
+    encodings = tuple(each for each in encodings if mixed[paired[each.layout]].any())
     for encoding, turned in zip(encodings, _turned(encodings, dims, x, site), strict=True):
         residual = np.inf if turned is None else float(np.abs(np.stack(turned) - theirs).max())
         if residual < 1e-4 * np.abs(theirs).max():
@@ -234,13 +238,6 @@ def _turned(encodings: tuple[Rotary, ...], dims: Dims, x: jax.Array, site: Site)
             return None
 
     return [turned(encoding) for encoding in encodings]
-
-
-def _usual() -> list[Rotary]:
-    plain = usual(Rotary)
-    layouts = [type(each) for each in plain if "layout" in {field.name for field in fields(each)}]
-    turned = [kind(layout="interleaved") for kind in layouts]  # pyrefly: ignore[unexpected-keyword]
-    return [each for each in [*plain, *turned] if type(each) not in (Rope, PRope)]
 
 
 def usual(base: type[_Kind]) -> list[_Kind]:

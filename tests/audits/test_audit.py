@@ -243,20 +243,11 @@ IN_THE_ATLAS = {
     "slopes_by_the_head": "ALiBi's slopes of twelve heads as a power of the head",
     "slopes_of_each_rank": "ALiBi on each tensor-parallel rank",
 }
-FLAGS = {
-    "rotate": ":rotate",
-    "config": " config.json",
-    "head_dim": "--head-dim",
-    "inv_freq": "--inv-freq",
-    "bias": "--bias",
-}
 
 
 def test_the_atlas_names_the_audit_where_it_finds_the_bug():
     assert {name for name, texts in TEXTS.items() if "audit" in texts} == IN_THE_ATLAS.keys()
     for name, bug in IN_THE_ATLAS.items():
-        arguments, command = BUGS[bug][0], TEXTS[name]["audit"]
-        assert {argument for argument, flag in FLAGS.items() if flag in command} == arguments.keys()
         assert TEXTS[name]["finds"] in audited(bug).findings[0]
 
 
