@@ -10,9 +10,7 @@
     python tests/goldens/check_encoders.py real DIR
 """
 
-import json
 import sys
-import tempfile
 from pathlib import Path
 
 import jax
@@ -20,7 +18,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import posjax as pj
-from goldens.encoder_cases import CASES, errors, written
+from goldens import check_language, encoder_cases
 from goldens.language_cases import error
 from posjax import pretrained
 
@@ -29,19 +27,11 @@ MODES = ("short", "long", "padded", "decoded", "saved")
 
 
 def save(folder: Path) -> None:
-    for case, told in CASES.items():
-        with tempfile.TemporaryDirectory() as theirs:
-            model, params = pretrained.load(written(case, Path(theirs)))
-        pretrained.save(folder / case, model, params, family=told["config"]["model_type"])
+    check_language.save(folder, encoder_cases)
 
 
 def table(folder: Path) -> float:
-    saved = json.loads((folder / "errors.json").read_text())
-    families: dict[str, list[dict[str, float]]] = {}
-    for case, told in CASES.items():
-        with tempfile.TemporaryDirectory() as theirs:
-            found = errors(case, *pretrained.load(written(case, Path(theirs))))
-        families.setdefault(told["config"]["model_type"], []).append(found | {"saved": saved[case]})
+    families = check_language.errors_by_family(folder, encoder_cases)
     print("| model_type | settings | 9 tokens | 21 tokens | in padded batches | token by token | saved here |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for family, found in families.items():

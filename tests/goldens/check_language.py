@@ -18,13 +18,15 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import ModuleType
 
 import jax
 import ml_dtypes
 import numpy as np
-from language_cases import CASES, errors, written
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import posjax
+from goldens import language_cases
 from posjax import pretrained
 
 BOUND = 1e-4
@@ -56,20 +58,25 @@ print(time.perf_counter() - start, resident("VmHWM") - before)
 """
 
 
-def save(folder: Path) -> None:
-    for case, told in CASES.items():
-        with tempfile.TemporaryDirectory() as read:
-            model, params = pretrained.load(written(case, Path(read)))
-        pretrained.save(folder / case, model, params, family=told["config"]["model_type"])
+def save(folder: Path, cases: ModuleType = language_cases) -> None:
+    for case, golden in cases.CASES.items():
+        with tempfile.TemporaryDirectory() as theirs:
+            model, params = pretrained.load(cases.written(case, Path(theirs)))
+        pretrained.save(folder / case, model, params, family=golden["config"]["model_type"])
+
+
+def errors_by_family(folder: Path, cases: ModuleType = language_cases) -> dict[str, list[dict[str, float]]]:
+    saved = json.loads((folder / "errors.json").read_text())
+    families: dict[str, list[dict[str, float]]] = {}
+    for case, golden in cases.CASES.items():
+        with tempfile.TemporaryDirectory() as theirs:
+            errors = cases.errors(case, *pretrained.load(cases.written(case, Path(theirs))))
+        families.setdefault(golden["config"]["model_type"], []).append(errors | {"saved": saved[case]})
+    return families
 
 
 def table(folder: Path) -> float:
-    saved = json.loads((folder / "errors.json").read_text())
-    families: dict[str, list[dict[str, float]]] = {}
-    for case, told in CASES.items():
-        with tempfile.TemporaryDirectory() as read:
-            found = errors(case, *pretrained.load(written(case, Path(read))))
-        families.setdefault(told["config"]["model_type"], []).append(found | {"saved": saved[case]})
+    families = errors_by_family(folder)
     print(
         "| model_type | settings | one pass, beyond the trained length | behind padding | token by token | saved here |"
     )
