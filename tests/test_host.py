@@ -286,7 +286,8 @@ def test_shared_sites_stay_shared():
         encoding = pj.parse(spec)
         init = functools.partial(encoding.init, dims=pj.Dims(24, HEADS, HEAD_DIM, length=8))
         params = jax.eval_shape(init, jax.random.key(0))
-        assert (place(encoding, params, site, key=key, batch=len(x)).site.segment.ndim == 1) == shared, spec
+        run = functools.partial(place, encoding, site=site, key=key, batch=len(x))
+        assert (jax.eval_shape(run, params).site.segment.ndim == 1) == shared, spec
 
 
 def test_hosted_passes_through_jit_and_scan():
