@@ -51,11 +51,12 @@ class Window(Encoding):
 
 def test_sites():
     site = pj.sites(3, start=5)
-    np.testing.assert_array_equal(site.position, [5, 6, 7])
-    np.testing.assert_array_equal(site.segment, 1)
-    np.testing.assert_array_equal(site.prefix, 0)
+    np.testing.assert_array_equal([site.position, site.segment, site.prefix], [[5, 6, 7], [1] * 3, [0] * 3])
     assert {leaf.dtype for leaf in jax.tree.leaves(site)} == {np.dtype(np.int32)}
     assert site.state == ()
+    assert (axes(site).shape, axes(pj.grid(2, 2)).shape) == ((3, 1), (4, 2))
+    site.position[:] = 99
+    np.testing.assert_array_equal(pj.sites(3, start=5).position, [5, 6, 7])
 
 
 def test_grid():
@@ -66,17 +67,6 @@ def test_grid():
     np.testing.assert_array_equal(stands(site), [False] * 2 + [True] * 6)
     assert {leaf.dtype for leaf in jax.tree.leaves(site)} == {np.dtype(np.int32)}
     assert pj.grid(1, 1).position.shape == (1, 2)
-
-
-def test_axes():
-    assert axes(pj.sites(4)).shape == (4, 1)
-    assert axes(pj.grid(2, 2)).shape == (4, 2)
-
-
-def test_sites_know_no_module_state():
-    first = pj.sites(4)
-    first.position[:] = 99
-    np.testing.assert_array_equal(pj.sites(4).position, range(4))
 
 
 def test_every_hook_of_the_base_is_the_identity():
@@ -103,20 +93,13 @@ def test_arrows_nest_to_the_right():
     assert (i >> s) >> rope == i >> (s >> rope) == Placed(i, Placed(s, rope))
 
 
-@pytest.mark.parametrize(
-    "left", [pj.parse("rope()"), pj.parse("rope() + alibi()"), pj.parse("interpolate(2) >> rope()")]
-)
-def test_only_maps_stand_left_of_an_arrow(left):
+def test_only_maps_stand_left_of_an_arrow_and_encodings_beside_a_plus():
     with pytest.raises(TypeError, match="only a position map can stand left of >>"):
-        left >> pj.parse("alibi()")
-
-
-@pytest.mark.parametrize("other", [1, "rope()", None])
-def test_encodings_compose_with_encodings_only(other):
+        pj.parse("interpolate(2) >> rope()") >> pj.parse("alibi()")
     with pytest.raises(TypeError):
-        pj.parse("rope()") + other
+        pj.parse("rope()") + "rope()"
     with pytest.raises(TypeError):
-        pj.parse("interpolate(2)") >> other
+        pj.parse("interpolate(2)") >> None
 
 
 def test_parameters_mirror_the_composition():
@@ -238,9 +221,7 @@ def test_encodings_are_values():
         a.base = 3
 
 
-@pytest.mark.parametrize(
-    "spec", ["raster(width=4) >> t5()", "raster(width=4) >> learned()", "raster(width=4) >> alibi()"]
-)
+@pytest.mark.parametrize("spec", ["raster(width=4) >> t5()", "raster(width=4) >> learned()"])
 def test_raster_shows_any_encoding_a_line(spec):
     """A grid in raster order is the line of as many positions, for tables too."""
     dims = pj.Dims(8, 2, 4, grid=(3, 4), prefix=1)
@@ -257,11 +238,6 @@ def test_raster_shows_any_encoding_a_line(spec):
         encoding.bias(params, q, site, q, site) + jnp.zeros((2, 13, 13)),
         line.bias(params[1], q, flat, q, flat) + jnp.zeros((2, 13, 13)),
     )
-
-
-def test_raster_of_another_width_than_the_grid():
-    with pytest.raises(ValueError, match=r"raster\(width=5\) does not fit a grid of \(3, 4\): use raster\(width=4\)"):
-        pj.parse("raster(width=5) >> learned()").init(KEY, pj.Dims(8, 2, 4, grid=(3, 4)))
 
 
 def test_a_class_that_is_no_dataclass_equals_nothing_but_itself():

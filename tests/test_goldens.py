@@ -14,15 +14,18 @@ GOLDENS = Path(__file__).parent / "goldens"
 PACKAGES = {"torch", "torchvision", "transformers", "timm", "einops", "x-transformers"}
 PACKAGES |= {"axial-positional-embedding", "local-attention", "rotary-embedding-torch"}
 
-FIRST = {
-    str(check).split(":")[0]: check for check in reversed(CHECKS)
-}  # of each encoding; the others where time is no matter
+# The first comparison of each encoding is fast, that with each other reference slow; table.py runs all of them.
+FIRST = {check.encoding: check for check in reversed(CHECKS)}
+OF_REFERENCE = {(check.encoding, check.reference): check for check in reversed(CHECKS)}
 
 
-@pytest.mark.parametrize(
-    "check",
-    [pytest.param(check, id=str(check), marks=[] if check in FIRST.values() else pytest.mark.slow) for check in CHECKS],
-)
+def marks(check):
+    if check is FIRST[check.encoding]:
+        return []
+    return pytest.mark.slow if check is OF_REFERENCE[check.encoding, check.reference] else pytest.mark.thorough
+
+
+@pytest.mark.parametrize("check", [pytest.param(check, id=str(check), marks=marks(check)) for check in CHECKS])
 def test_ours_is_theirs(check):
     assert check.error <= check.atol
 

@@ -25,7 +25,6 @@ from posjax.nnx import as_params
 
 DOCUMENT = (pathlib.Path(__file__).parents[1] / "docs/hosting.md").read_text()
 SIZES = dict(vocab_size=11, width=16, depth=1, num_heads=2, length=12)
-SPECS = ["learned + t5", "fox + rope", "randomized(512) >> alibi"]
 STEPS = 4
 Q = jnp.ones((14, HEADS, HEAD_DIM))
 
@@ -39,15 +38,6 @@ def recipes():
         tree.body = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom, ast.ClassDef))]
         exec(compile(tree, "docs/hosting.md", "exec"), namespace)
     return namespace
-
-
-@pytest.mark.parametrize("framework", ["Flax Linen", "Flax NNX", "Equinox"])
-def test_a_recipe_has_five_lines_for_the_encoding(framework):
-    recipe = re.search(rf"## {framework}\n.*?```python\n(.*?)```", DOCUMENT, re.DOTALL)[1]
-    assert sorted(re.findall(r"  # (\d)$", recipe, re.MULTILINE)) == ["1", "2", "3", "4", "5"]
-    calls = r"pj\.(Dims|host|parse)|hosted\.|encoding\.init|Positions\(|positions\.host"
-    hosts = [line for line in recipe.splitlines() if re.search(calls, line)]
-    assert all(re.search(r"# \d$", line) for line in hosts)
 
 
 def losses(loss, params, keys):
@@ -169,9 +159,9 @@ def trained(spec):
 @pytest.mark.parametrize(
     ("spec", "framework"),
     [
-        pytest.param(spec, framework, marks=[] if column == row == 1 else pytest.mark.slow)
-        for row, spec in enumerate(SPECS)
-        for column, framework in enumerate(FRAMEWORKS)
+        pytest.param("learned + t5", "linen", marks=pytest.mark.slow),
+        ("fox + rope", "nnx"),
+        pytest.param("randomized(512) >> alibi", "equinox", marks=pytest.mark.slow),
     ],
 )
 def test_recipes_train_as_our_own_model_does(recipes, spec, framework):
@@ -220,13 +210,6 @@ def test_hooks_are_what_an_encoding_does():
     assert pj.parse("dape(alibi())").hooks == {"bias"}
 
 
-def test_hooks_that_were_run_are_named_right():
-    with pytest.raises(
-        ValueError, match=r"consumed=\['rotate'\]: the hooks before attention are place, embed, observe"
-    ):
-        pj.attend(pj.parse("rope"), (), Q, Q, Q, pj.sites(14), pj.sites(14), consumed=["rotate"])
-
-
 def test_what_a_hosted_encoding_needs_is_asked_for():
     x, site = jnp.ones((14, 24)), pj.sites(14)
     fox, peg, reset = world(Case("fox()")), pj.parse("peg"), pj.parse("reset >> rope")
@@ -269,7 +252,7 @@ def test_options_are_named(method):
     )
 
 
-@pytest.mark.parametrize("spec", ["randomized(64) >> (learned + rope)", "fox + sinusoidal", "reset >> alibi"])
+@pytest.mark.parametrize("spec", ["randomized(64) >> (learned + rope)", "fox + sinusoidal"])
 def test_a_batch_is_its_sequences(spec):
     """Each at sites of its own, with a key of its own; packed documents are told apart."""
     w = world(Case(spec))
@@ -301,8 +284,10 @@ def test_shared_sites_stay_shared():
         ("randomized(64) >> rope", jax.random.key(0), False),
     ]:
         encoding = pj.parse(spec)
-        params = encoding.init(jax.random.key(0), pj.Dims(24, HEADS, HEAD_DIM, length=8))
-        assert (place(encoding, params, site, key=key, batch=len(x)).site.segment.ndim == 1) == shared, spec
+        init = functools.partial(encoding.init, dims=pj.Dims(24, HEADS, HEAD_DIM, length=8))
+        params = jax.eval_shape(init, jax.random.key(0))
+        run = functools.partial(place, encoding, site=site, key=key, batch=len(x))
+        assert (jax.eval_shape(run, params).site.segment.ndim == 1) == shared, spec
 
 
 def test_hosted_passes_through_jit_and_scan():
@@ -315,20 +300,6 @@ def test_hosted_passes_through_jit_and_scan():
 
     scanned = jax.jit(lambda hosted, x: jax.lax.scan(lambda x, _: (layer(hosted, x), None), x, length=2)[0])
     np.testing.assert_allclose(scanned(hosted, x), jax.jit(lambda x: layer(hosted, layer(hosted, x)))(x), atol=1e-5)
-
-
-class Silent(nn.Module):
-    """A model that forgets to host."""
-
-    @nn.compact
-    def __call__(self, x):
-        encoding = pj.parse("sinusoidal")
-        return pj.attend(encoding, (), *(x.reshape(14, HEADS, HEAD_DIM),) * 3, pj.sites(14), pj.sites(14))
-
-
-def test_a_model_that_forgets_to_host_is_told():
-    with pytest.raises(ValueError, match=r"sinusoidal\(\) adds a code to tokens \(`embed`\)"):
-        Silent().init(jax.random.key(0), jnp.ones((14, 24)))
 
 
 class OwnAttention(nn.Module):
@@ -392,8 +363,6 @@ def test_linen_sows_the_weights():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (dict(mask=CAUSAL), r"a mask \[2, 1, 14, 14\]: causality is"),
-        (dict(mask=jnp.ones((2, 1, 1, 14))), r"padding and documents are site.segment"),
         (dict(mask=CAUSAL, key_site=SITE_14), "a mask"),
         (dict(dropout_rate=0.1, deterministic=False), "dropout_rate=0.1"),
         (dict(precision="highest"), "precision=highest: set it by jax.default_matmul_precision"),
@@ -443,14 +412,8 @@ def test_the_attention_of_equinox_hosts_what_it_computes_itself(recipes):
     np.testing.assert_allclose(eqx.filter_jit(recipes["EquinoxAttention"](own))(X[0], hosted), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["LinenLayer", "NNXLayer", "EquinoxAttention"])
-def test_a_layer_of_others_is_a_recipe_of_twenty_lines(name):
-    (block,) = (block for block in re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL) if f"class {name}(" in block)
-    assert len(block.splitlines()) <= 20
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("spec", ["t5 + rope", "fox + sinusoidal"])
+@pytest.mark.parametrize("spec", ["t5 + rope"])
 def test_layers_of_linen_and_nnx_agree(recipes, spec):
     """The recipes of the document, with the same weights."""
     encoding = pj.parse(spec)

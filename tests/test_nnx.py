@@ -11,7 +11,7 @@ import pytest
 from flax import nnx
 
 import posjax as pj
-from posjax.models import Decoder, ResNet, ViT, generate
+from posjax.models import Decoder, ViT, generate
 from posjax.nnx import Model, Positions, self_attention
 
 TOKENS = jax.random.randint(jax.random.key(3), (3, 12), 0, 11)
@@ -23,7 +23,6 @@ VIT = ViT.from_config(SIZES, num_classes=5, encoding="axial_rope + learned", ima
 CASES = [
     pytest.param(DECODER, (TOKENS, SITE), id="decoder"),
     pytest.param(VIT, (IMAGES, VIT.sites(8, 8)), id="vit", marks=pytest.mark.slow),
-    pytest.param(ResNet(5, (1,), 32), (IMAGES,), id="resnet", marks=pytest.mark.slow),
 ]
 
 
@@ -44,7 +43,7 @@ def test_a_model_returns_what_linen_returns(module, example):
         nnx.Param
     }
     expected = jax.jit(module.apply)(model.variables, *example)
-    assert jnp.abs(expected).max() > 0.1 or module.__class__ is ResNet  # its head starts at 0
+    assert jnp.abs(expected).max() > 0.1
     np.testing.assert_allclose(nnx.jit(lambda model: model(*example))(model), expected, atol=1e-5)
     assert jax.tree.structure(state_of(model)["params"]) == jax.tree.structure(
         nnx.to_pure_dict(nnx.state(model))["params"]
@@ -152,11 +151,8 @@ def hosted_by(spec, **options):
     return positions, nnx.MultiHeadAttention(4, 16, num_kv_heads=2, rngs=rngs, **options)
 
 
-@pytest.mark.parametrize(
-    "spec", ["fox + t5", pytest.param("interpolate(factor=2) >> (alibi + window(4))", marks=pytest.mark.slow)]
-)
-def test_flax_attention_hosts_an_encoding(spec):
-    positions, module = hosted_by(spec, decode=False)
+def test_flax_attention_hosts_an_encoding():
+    positions, module = hosted_by("fox + t5", decode=False)
     own = module.attention_fn
 
     @nnx.jit
@@ -216,9 +212,7 @@ def test_flax_cache_decodes_as_the_full_pass():
 def test_what_flax_cannot_host_is_refused_and_the_module_left_as_it_was():
     positions, module = hosted_by("fox", decode=False)
     own, (x, hosted) = module.attention_fn, positions.host(X, SITE, key=None)
-    with pytest.raises(ValueError, match=r"a mask \[1, 1, 12, 12\]: causality is"):
-        self_attention(module, hosted, x, mask=jnp.ones((1, 1, 12, 12)))
-    with pytest.raises(ValueError, match=r"fox\(.*the cache of a flax module does not hold: take hosted.attend_cached"):
+    with pytest.raises(ValueError, match=r"fox\(.*the cache of a flax module does not hold"):
         self_attention(module, hosted, x, key_site=SITE, decode=True)
     assert module.attention_fn is own
     _, dropping = hosted_by("fox", decode=False, dropout_rate=0.5)

@@ -224,8 +224,7 @@ def test_a_bias_of_a_wrong_shape_is_one_line(tmp_path, capsys):
     ("text", "message"),
     [
         ("def f(:\n", "SyntaxError: invalid syntax"),
-        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("x = y\n", "NameError: name 'y' is not defined"),
+        ("import sys\nsys.exit(0)\n", "SystemExit: 0"),
         ("import posjax as pj\npj.register('rope')(int)\n", "an encoding named 'rope' is registered already"),
         (
             "import dataclasses\n@dataclasses.dataclass\nclass A:\n    x: list = []\n",
@@ -233,16 +232,15 @@ def test_a_bias_of_a_wrong_shape_is_one_line(tmp_path, capsys):
         ),
     ],
 )
-@pytest.mark.parametrize("command", ["explain", "check", "catalogue"])
-def test_a_broken_file_is_one_line(command, text, message, tmp_path, capsys):
+def test_a_broken_file_is_one_line(text, message, tmp_path, capsys):
     path = tmp_path / "broken.py"
     path.write_text(text)
-    flag = f"--import={path}"
-    assert (catalogue.main([flag]) if command == "catalogue" else cli.main([command, "rope", flag])) == 2
-    err = capsys.readouterr().err
-    assert err.startswith("error: ")
-    assert message in err
-    assert err.count("\n") == 1
+    for main, arguments in ((cli.main, ["explain", "rope"]), (catalogue.main, [])):
+        assert main([*arguments, f"--import={path}"]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("error: ")
+        assert message in err
+        assert err.count("\n") == 1
 
 
 FAULTY = """
@@ -273,10 +271,6 @@ def not_finite(x, position):
     return jnp.nan * x
 
 
-def numbers(q, k, position):
-    return 1.0, 2.0
-
-
 def words(q, k, position):
     return q, {"a": "text"}
 """
@@ -296,20 +290,12 @@ def faulty(tmp_path_factory):
         ("ends", "faulty.py, line 18, in ends: SystemExit: 0"),
         ("divides", "faulty.py, line 22, in divides: ZeroDivisionError: division by zero"),
         ("not_finite", "rotate returned numbers that are not finite"),
-        ("numbers", "returned an array of shape ()"),
         ("words", "rotate returned {'a': 'text'}, expected an array of numbers"),
     ],
 )
 def test_a_rotation_that_fails_is_no_sound_one(name, says, faulty, capsys):
     assert cli.main(["audit", f"{faulty}:{name}", "--head-dim=8"]) == 2
     assert says in capsys.readouterr().err
-
-
-def test_a_file_that_ends_the_process_is_a_mistake(tmp_path, capsys):
-    path = tmp_path / "ends.py"
-    path.write_text("import sys\nsys.exit(0)\n")
-    assert cli.main(["check", str(path)]) == 2
-    assert capsys.readouterr().err == f"error: {path}: SystemExit: 0\n"
 
 
 def test_a_branch_on_an_array_is_one_line_in_training(faulty, capsys):
@@ -349,7 +335,7 @@ def through_a_layer():
 
 
 @pytest.mark.usefixtures("own_registry", "unchecked_shapes")
-@pytest.mark.parametrize("value", ["None", "3", "'text'", "[1, 2]", "{'a': 'text'}", "(1, 2, 3)", "1 / 0", "int('x')"])
+@pytest.mark.parametrize("value", ["None", "3", "'text'", "(1, 2, 3)", "1 / 0"])
 @pytest.mark.parametrize("hook", ["init", *HOOKS])
 def test_a_hook_that_returns_a_wrong_value_is_one_line(hook, value, tmp_path, capsys):
     path = tmp_path / f"wrong_{hook}.py"
@@ -360,7 +346,7 @@ def test_a_hook_that_returns_a_wrong_value_is_one_line(hook, value, tmp_path, ca
     shown = capsys.readouterr()
     (line,) = [line for line in (shown.out + shown.err).splitlines() if "error:" in line or "FAILS " in line]
     assert hook in line
-    if hook == "init" and "/" not in value and "int" not in value:
+    if hook == "init" and "/" not in value:
         return  # a layer without parameters does not read them
     assert experiments.cli.answer(through_a_layer, [str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()

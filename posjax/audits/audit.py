@@ -12,7 +12,7 @@ from jaxtyping import Float
 from posjax.audits.arrays import MakeArray, adapted, make_of, to_numpy
 from posjax.audits.biases import judge_bias
 from posjax.audits.configuration import against, logits_of, meant_by, read_config, rotates_as, rotation_of
-from posjax.audits.probe import Turning, matrices, probe_positions, turning
+from posjax.audits.probe import matrices, probe_positions, turning
 from posjax.audits.rotary import Verdict, in_catalogue, judge, lists_frequencies
 from posjax.audits.tables import of_frequencies, of_table
 from posjax.encoding import Encoding
@@ -144,10 +144,12 @@ def _of_function(call, head_dim: int, position: np.ndarray, num_heads: int | Non
     queries, keys = matrix[0, 0], matrix[1, 0]
     if np.allclose(matrix[1], matrix[0], atol=1e-4) and np.allclose(matrix[0], matrix[0, :1], atol=1e-4):
         found = turning(queries, position)
-        verdict = (
-            judge(found, hints) if _constant(found) else Verdict(None, np.nan, (), ("norms change with the position",))
-        )
-        known = in_catalogue(matrix, position, num_heads) if _unnamed(verdict) and len(found.pairs) else None
+        if not found.norm.size or np.ptp(found.norm) < 0.02 * found.norm.max():  # as under an attention factor
+            verdict = judge(found, hints)
+        else:
+            verdict = Verdict(None, np.nan, (), ("norms change with the position",))
+        unnamed = verdict.encoding is None or lists_frequencies(verdict.encoding)
+        known = in_catalogue(matrix, position, num_heads) if unnamed and len(found.pairs) else None
         verdict = verdict if known is None else _known(*known)
         short = position.max() // 4 + 1
         near = (position < short).all(axis=1)
@@ -165,15 +167,6 @@ def _of_function(call, head_dim: int, position: np.ndarray, num_heads: int | Non
         more.append(f"keys are not rotated as queries are; keys: {words}")
         more += [f"keys: {each}" for each in of_keys.findings if each not in verdict.findings and of_keys.encoding]
     return verdict._replace(findings=(*verdict.findings, *more))
-
-
-def _constant(found: Turning) -> bool:
-    """Whether norms are the same at all positions: an attention factor leaves them so."""
-    return not found.norm.size or float(np.ptp(found.norm)) < 0.02 * float(found.norm.max())
-
-
-def _unnamed(verdict: Verdict) -> bool:
-    return verdict.encoding is None or lists_frequencies(verdict.encoding)
 
 
 def _known(encoding: Rotary, residual: float) -> Verdict:

@@ -1,5 +1,6 @@
 """Judges a bias of attention logits: the encoding that adds the same and hides the same keys."""
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -64,11 +65,8 @@ class Bias(NamedTuple):
         self, encoding: Encoding, params: Params = ()
     ) -> tuple[Float[np.ndarray, "H T T"], Float[np.ndarray, "H T"]]:
         """`value` and `own` of an encoding at the same tokens, for queries and keys of zeros."""
-        num_heads, count, _ = self.value.shape
-        params = params or encoding.init(jax.random.key(0), Dims(8 * num_heads, num_heads, 8, length=count))
-        zeros, site = jnp.zeros((count, num_heads, 8)), encoding.place(params, self.site)
-        bias = np.asarray(encoding.bias(params, zeros, site, zeros, site), np.float64)
-        return _less_own(np.where(self.seen, np.broadcast_to(bias, self.value.shape), -np.inf))
+        bias = np.asarray(_bias_of(encoding, params, self.site, len(self.value)), np.float64)
+        return _less_own(np.where(self.seen, bias, -np.inf))
 
     def residual(self, encoding: Encoding, params: Params = ()) -> float:
         """The largest difference from an encoding's bias; infinite where it hides other keys of a head."""
@@ -89,6 +87,15 @@ class Bias(NamedTuple):
             return self.residual(part) <= self.tolerance and self.hides_as(encoding)
         found = None if self.causal and part.bidirectional else _buckets(self, [part])
         return found is not None and found.encoding == part and self.hides_as(encoding)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 3))
+def _bias_of(encoding: Encoding, params: Params, site: Site, num_heads: int) -> Float[jax.Array, "H T T"]:
+    """The bias of an encoding for queries and keys of zeros; starting parameters where none are given."""
+    count = len(site.segment)
+    params = params or encoding.init(jax.random.key(0), Dims(8 * num_heads, num_heads, 8, length=count))
+    zeros, site = jnp.zeros((count, num_heads, 8)), encoding.place(params, site)
+    return jnp.broadcast_to(encoding.bias(params, zeros, site, zeros, site), (num_heads, count, count))
 
 
 def judge_bias(bias: Float[np.ndarray, "..."], meant: Sequence[Encoding] = ()) -> tuple[Verdict, Bias]:
@@ -306,14 +313,18 @@ def _some(slopes: np.ndarray) -> str:
 def _buckets(found: Bias, meant: Sequence[Encoding]) -> Verdict | None:
     """T5's buckets: a configuration's, or the coarsest usual ones within which a bias is constant."""
     offset, value, apart = found.by_offset()
+    if apart > found.tolerance:
+        return None
     hints = [each for each in meant if isinstance(each, T5)]
     usual = [T5(*sizes, both) for sizes in _BUCKETS for both in (True, False)]
     fitting = []
     for t5, sign in [*((t5, 1) for t5 in hints), *((t5, sign) for sign in (1, -1) for t5 in usual)]:
-        held, mean, spread = _grouped(value, np.asarray(t5.steps().at(jnp.asarray(sign * offset))))
+        steps = t5.steps()
+        step = np.searchsorted(steps.first, np.clip(sign * offset, -steps.far, steps.far), side="right") - 1
+        held, mean, spread = _grouped(value, steps.bucket[step])
         if spread <= 0.1 * found.tolerance and (t5 in hints or 2 < len(held) < len(offset)):
             fitting.append((t5 not in hints, len(held), -sign, t5, held, mean))
-    if apart > found.tolerance or not fitting:
+    if not fitting:
         return None
     _, groups, turned, t5, held, mean = min(fitting, key=lambda each: each[:3])
     of_head = np.ptp(found.own, axis=1).max() <= found.tolerance

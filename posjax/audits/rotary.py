@@ -1,6 +1,7 @@
 """Judges a measured rotation: its encoding, its facts and its defects."""
 
 import contextlib
+import functools
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, NamedTuple, TypeVar
@@ -212,22 +213,31 @@ def in_catalogue(
     dims = Dims(heads * head_dim, heads, head_dim, length=int(position.max()) + 1, grid=grid)
     x = np.random.default_rng(0).standard_normal((len(position), heads, head_dim)).astype(np.float32)
     theirs = np.einsum("ahtij,thj->athi", np.broadcast_to(matrix, (2, heads, *matrix.shape[2:])), x)
-    for encoding in _usual():
-        try:
-            ours = np.stack(encoding.rotate(encoding.init(jax.random.key(0), dims), x, site, x, site))
-        except ValueError:  # other axes, sections of another head dim, or out of reach
-            continue
-        residual = float(np.abs(ours - theirs).max())
+    channel, mixed = np.arange(head_dim // 2), np.abs(matrix).max(axis=(0, 1, 2)) > 1e-6
+    paired = {"half": (channel, channel + head_dim // 2), "interleaved": (2 * channel, 2 * channel + 1)}
+    plain = usual(Rotary)
+    kinds = [type(each) for each in plain if "layout" in {field.name for field in fields(each)}]
+    others = [kind(layout="interleaved") for kind in kinds]  # pyrefly: ignore[unexpected-keyword]
+    encodings = [each for each in [*plain, *others] if type(each) not in (Rope, PRope)]
+    encodings = tuple(each for each in encodings if mixed[paired[each.layout]].any())
+    for encoding, turned in zip(encodings, _turned(encodings, dims, x, site), strict=True):
+        residual = np.inf if turned is None else float(np.abs(np.stack(turned) - theirs).max())
         if residual < 1e-4 * np.abs(theirs).max():
             return encoding, residual
     return None
 
 
-def _usual() -> list[Rotary]:
-    plain = usual(Rotary)
-    layouts = [type(each) for each in plain if "layout" in {field.name for field in fields(each)}]
-    turned = [kind(layout="interleaved") for kind in layouts]  # pyrefly: ignore[unexpected-keyword]
-    return [each for each in [*plain, *turned] if type(each) not in (Rope, PRope)]
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _turned(encodings: tuple[Rotary, ...], dims: Dims, x: jax.Array, site: Site) -> list[tuple[Any, Any] | None]:
+    """Queries and keys x as each encoding turns them, in one program; None from an encoding that does not fit."""
+
+    def turned(encoding):
+        try:
+            return encoding.rotate(encoding.init(jax.random.key(0), dims), x, site, x, site)
+        except ValueError:  # other axes, sections of another head dim, or out of reach
+            return None
+
+    return [turned(encoding) for encoding in encodings]
 
 
 def usual(base: type[_Kind]) -> list[_Kind]:

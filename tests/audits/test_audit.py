@@ -24,30 +24,24 @@ from posjax.spec import registered
 REPO = pathlib.Path(__file__).parents[2]
 LENGTH = 256
 ROTARY = [name for name in pj.names() if issubclass(registered(name), Rotary)]
-CASES = [case for name in ROTARY for case in MEMBERS[name].variants if isinstance(pj.parse(case.spec), Rotary)]
 # Their frequencies are fitted whatever the arguments are; the others are known with their usual arguments.
 FITTED = {"rope", "p_rope", "hope", "axial_rope", "mrope", "lerope"}
-
-
-def site_at(position):
-    return pj.Site(position, np.ones(len(position), np.int32))
+FIRST = [MEMBERS[name].variants[0] for name in ROTARY]
+MORE = [case for name in FITTED for case in MEMBERS[name].variants[1:] if isinstance(pj.parse(case.spec), Rotary)]
 
 
 def rotation(encoding, params=()):
+    @jax.jit
     def rotate(q, k, position):
-        site = site_at(np.asarray(position))
-        return encoding.rotate(params, jnp.asarray(q), site, jnp.asarray(k), site)
+        site = pj.Site(position, jnp.ones(len(position), jnp.int32))
+        return encoding.rotate(params, q, site, k, site)
 
     return rotate
 
 
-def sampled(cases):
-    return [
-        pytest.param(case, marks=[] if n % 4 == 0 else pytest.mark.slow, id=str(case)) for n, case in enumerate(cases)
-    ]
-
-
-@pytest.mark.parametrize("case", sampled(CASES))
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[pytest.mark.slow] * (case in MORE), id=str(case)) for case in FIRST + MORE]
+)
 def test_a_rotary_encoding_gets_its_function_back(case):
     """The found spec has the same matrices at all probed positions, to float32's precision."""
     w = world(case)
@@ -58,11 +52,11 @@ def test_a_rotary_encoding_gets_its_function_back(case):
     has_name = scaling is None or (case.kind == LINE and not getattr(scaling, "length_dependent", False))
     if w.encoding.spec_name in FITTED and has_name:
         assert found.spec is not None, str(found)
-    told = "heads are rotated differently", "keys are not rotated as queries"  # one spec cannot say it
-    if found.spec is None or any(words in each for words in told for each in found.findings):
+    of_no_spec = "heads are rotated differently", "keys are not rotated as queries"
+    if found.spec is None or any(words in finding for words in of_no_spec for finding in found.findings):
         assert not found.ok
         return
-    assert not [each for each in found.findings if "not rotated" not in each]
+    assert not [finding for finding in found.findings if "not rotated" not in finding]
     position = probe_positions(LENGTH, num_axes)
     sizes = dict(length=LENGTH) if num_axes == 1 else dict(grid=(LENGTH, LENGTH))
     params = found.encoding.init(jax.random.key(0), pj.Dims(24, HEADS, 8, **sizes))
@@ -74,11 +68,11 @@ def test_a_rotary_encoding_gets_its_function_back(case):
 
 
 SPECS = [
-    "rope()", "rope(base=500000, layout='interleaved')", "rope(fraction=0.25)", "rope(scaling=linear(factor=8))",
+    "rope(scaling=linear(factor=8))",
     "rope(scaling=ntk(factor=4))", "rope(scaling=yarn(factor=4, original_length=4096))",
     "rope(base=150000, scaling=yarn(factor=32, original_length=4096, truncate=False))", "rope(base=500000, scaling=llama3())",
     "rope(scaling=ntk_by_parts(factor=4, original_length=2048))", "p_rope(base=1000000, proportion=0.25)",
-    "p_rope(proportion=0.25, scaling=linear(factor=8))", "rope(base=8000000, layout='interleaved', fraction=0.5)",
+    "rope(base=8000000, layout='interleaved', fraction=0.5)",
     "rope(scaling=yarn(factor=40, original_length=4096, attention_factor=1.25))",
 ]  # fmt: skip
 
@@ -141,11 +135,11 @@ def yarn_without_its_factor(q, k, position):
     return tuple(np.asarray(x) / (0.1 * np.log(4) + 1) for x in turned)
 
 
-def alibi(slopes, size=600):
+def alibi(slopes, size=300):
     return -np.asarray(slopes)[:, None, None] * np.abs(np.arange(size) - np.arange(size)[:, None])
 
 
-def falcon(size=600):
+def falcon(size=300):
     slopes, place = bf16(alibi_slopes(8))[:, None, None], bf16(np.arange(size))
     return bf16(slopes * place * np.ones((1, size, 1)))
 
@@ -249,31 +243,21 @@ IN_THE_ATLAS = {
     "slopes_by_the_head": "ALiBi's slopes of twelve heads as a power of the head",
     "slopes_of_each_rank": "ALiBi on each tensor-parallel rank",
 }
-FLAGS = {
-    "rotate": ":rotate",
-    "config": " config.json",
-    "head_dim": "--head-dim",
-    "inv_freq": "--inv-freq",
-    "bias": "--bias",
-}
 
 
 def test_the_atlas_names_the_audit_where_it_finds_the_bug():
     assert {name for name, texts in TEXTS.items() if "audit" in texts} == IN_THE_ATLAS.keys()
     for name, bug in IN_THE_ATLAS.items():
-        arguments, command = BUGS[bug][0], TEXTS[name]["audit"]
-        assert {argument for argument, flag in FLAGS.items() if flag in command} == arguments.keys()
         assert TEXTS[name]["finds"] in audited(bug).findings[0]
 
 
 @pytest.mark.parametrize("arguments", [
     {"rotate": port(), "head_dim": 64},
     {"rotate": port(inverse_frequencies(1e6) / 8), "config": GEMMA3, "layer": 5},
-    {"bias": alibi(alibi_slopes(12))},
     {"bias": alibi(alibi_slopes(12, 16))},
     {"bias": alibi([*alibi_slopes(6), 0, 0])},
     {"bias": falcon(100)},
-], ids=["rope", "gemma 3", "alibi", "exponent", "heads", "alibi in halves"])  # fmt: skip
+], ids=["rope", "gemma 3", "exponent", "heads", "alibi in halves"])  # fmt: skip
 def test_sound_code_has_no_findings(arguments):
     assert pj.audit(**arguments).findings == ()
 
@@ -300,7 +284,6 @@ def rotate_neighbours(x):
     return np.stack([-x[..., 1::2], x[..., ::2]], axis=-1).reshape(x.shape)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "words"), [
     ({"inv_freq": np.linspace(1, 0.1, 32)}, "the spec lists them one by one"),
     ({"rotate": along_both, "head_dim": 64, "num_axes": 2}, "no known encoding has these frequencies"),
@@ -320,7 +303,7 @@ def test_what_no_encoding_explains_is_unknown_and_not_wrong(arguments, words):
     assert "nothing wrong" not in str(found)
 
 
-@pytest.mark.parametrize("num_heads", [1, 2, 3, 8, 12, 20])
+@pytest.mark.parametrize("num_heads", [1, 8, 12])
 def test_alibi_is_recognised_with_its_window(num_heads):
     bias = np.where((OFFSET > 0) | (OFFSET <= -64), -np.inf, alibi(alibi_slopes(num_heads), 300))
     found = pj.audit(bias=bias)
@@ -329,7 +312,7 @@ def test_alibi_is_recognised_with_its_window(num_heads):
     assert (symmetric.spec, symmetric.facts[1:]) == ("alibi()", ())
 
 
-@pytest.mark.parametrize("encoding", [T5(), T5(16, 128), T5(32, 128, False), T5(32, 256, False)])
+@pytest.mark.parametrize("encoding", [T5(16, 128), T5(32, 256, False)])
 def test_t5_gets_its_buckets_and_its_table_back(encoding):
     bias = t5_bias(encoding, OFFSET)
     found = pj.audit(bias=bias)
@@ -339,8 +322,11 @@ def test_t5_gets_its_buckets_and_its_table_back(encoding):
     np.testing.assert_allclose(ours, bias, atol=1e-5)
 
 
-@pytest.mark.parametrize("doubled", [same, twice, lambda x: np.repeat(x, 2, -1)])
-@pytest.mark.parametrize("stored", [same, bf16])
+@pytest.mark.parametrize(
+    ("doubled", "stored"),
+    [(same, same), (twice, bf16), (lambda x: np.repeat(x, 2, -1), same)],
+    ids=["once", "bf16", "in turn"],
+)
 def test_tables(doubled, stored):
     angle = doubled(np.arange(512)[:, None] * inverse_frequencies(5e5))
     found = pj.audit(table=(stored(np.cos(angle)), stored(np.sin(angle))), head_dim=64)
@@ -353,14 +339,10 @@ def test_tables(doubled, stored):
     ({}, "one of rotate, inv_freq, table, bias, got none"),
     ({"rotate": port(), "inv_freq": np.ones(4)}, "got rotate and inv_freq"),
     ({"rotate": port()}, "needs the number of channels"),
-    ({"rotate": lambda x: x, "head_dim": 8}, "takes 1 arguments"),
     ({"rotate": lambda q, k, p: q, "head_dim": 8}, "must return"),
     ({"rotate": port(), "head_dim": 8, "order": "BTHW"}, "order='BTHW'"),
-    ({"rotate": port(), "head_dim": 8, "length": 4}, "length=4"),
-    ({"inv_freq": np.ones((2, 3))}, "one number for each pair"),
     ({"inv_freq": np.ones(8), "head_dim": 8}, "head_dim is 8"),
     ({"bias": np.zeros((2, 9, 8))}, "tokens, tokens"),
-    ({"bias": np.full((2, 9, 9), np.nan)}, "NaN"),
     ({"inv_freq": np.ones(32), "config": GEMMA3, "layer": 6}, "layers 0 to 5"),
 ])  # fmt: skip
 def test_bad_input_is_told(arguments, words):

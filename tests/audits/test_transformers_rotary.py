@@ -84,14 +84,9 @@ def test_families(module, keys, spec):
     assert found.ok, str(found)
     assert found.residual < 2e-3
     assert spec is None or found.spec == spec
-
-
-@pytest.mark.parametrize(("module", "keys", "spec"), FAMILIES, ids=[f"{m}-{s}" for m, _, s in FAMILIES])
-def test_families_without_their_configuration(module, keys, spec):
-    """A scaling by the length of a document is measured at one length, where other specs have the same frequencies."""
-    found = pj.audit(rotation(module, config_of(module, keys)), order="BHTD", head_dim=64)
+    found = pj.audit(rotation(module, config), order="BHTD", head_dim=64)
     assert found.residual < 2e-3
-    if spec is not None and "dynamic" not in spec:
+    if spec is not None and "dynamic" not in spec:  # of one length, other specs have the same frequencies
         assert (found.spec, found.findings) == (spec, ())
 
 

@@ -23,9 +23,10 @@ from pathlib import Path
 import jax
 import ml_dtypes
 import numpy as np
-from language_cases import CASES, errors, written
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import posjax
+from goldens.language_cases import CASES, errors, written
 from posjax import pretrained
 
 BOUND = 1e-4

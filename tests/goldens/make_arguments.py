@@ -6,13 +6,11 @@ python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.14.1 transf
 /tmp/goldens/bin/python tests/goldens/make_arguments.py
 """
 
-from importlib.metadata import version
-from pathlib import Path
-
 import numpy as np
 import torch
 from axial_positional_embedding import AxialPositionalEmbedding
 from local_attention import LocalAttention
+from maker import noise, save
 from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 from timm.layers import RotaryEmbeddingCat, apply_rot_embed_cat
 from timm.models.mvitv2 import cal_rel_pos_type
@@ -22,15 +20,10 @@ from transformers.models.roformer.modeling_roformer import RoFormerSelfAttention
 from transformers.models.sam.modeling_sam import SamVisionAttention
 from transformers.models.timesformer.modeling_timesformer import TimesformerEmbeddings
 
-HERE = Path(__file__).parent
 PACKAGES = (
     *("torch", "transformers", "timm", "rotary-embedding-torch", "axial-positional-embedding", "local-attention"),
 )
 HEADS, DIM = 2, 6
-
-
-def noise(*shape):
-    return torch.randn(shape).half().float()  # small in the file, exact in any type
 
 
 def tables():
@@ -118,5 +111,4 @@ if __name__ == "__main__":
     arrays = tables() | values() | pixel_bands() | decomposed() | windows()
     arrays = {name: value.detach().numpy() for name, value in arrays.items()}
     exact = {name: x.astype(np.float16) for name, x in arrays.items() if np.array_equal(x, x.astype(np.float16))}
-    versions = np.array([f"{name} {version(name)}" for name in PACKAGES])
-    np.savez_compressed(HERE / "arguments.npz", versions=versions, **arrays | exact)
+    save("arguments", arrays | exact, PACKAGES)

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 REPO = Path(__file__).parents[2]
-OUT = REPO / "posjax" / "analysis" / "atlas" / "models.json"
+OUT = REPO / "experiments" / "atlas" / "models.json"
 NAMES = [
     "apertus",
     "bert",

@@ -1,13 +1,10 @@
 """Golden vectors of arguments that few models set: slopes, clips of either side, odd widths.
 
-Run as tests/goldens/make.py says, with this file's name and x-transformers 2.31.10; the result is variants.npz.
+Run as tests/goldens/maker.py says, with this file's name and x-transformers 2.31.10; the result is variants.npz.
 """
 
-from importlib.metadata import version
-from pathlib import Path
-
-import numpy as np
 import torch
+from maker import save
 from transformers import Wav2Vec2BertConfig
 from transformers.models.m2m_100.modeling_m2m_100 import M2M100SinusoidalPositionalEmbedding
 from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
@@ -37,6 +34,4 @@ if __name__ == "__main__":
     arrays = {f"mpt_{heads}": build_mpt_alibi_tensor(heads, 9, alibi_bias_max=4)[:, 0] for heads in (4, 6)}
     arrays["unbiased"] = AlibiPositionalBias(heads=2, total_heads=5)(9, 9)
     arrays["odd"] = M2M100SinusoidalPositionalEmbedding.get_embedding(9, 7)
-    arrays = {name: x.detach().numpy() for name, x in (arrays | shaw()).items()}
-    versions = np.array([f"{package} {version(package)}" for package in ("torch", "transformers", "x-transformers")])
-    np.savez_compressed(Path(__file__).parent / "variants.npz", versions=versions, **arrays)
+    save("variants", arrays | shaw(), ("torch", "transformers", "x-transformers"))
