@@ -265,7 +265,7 @@ tested on what was fitted | posjax/describe/scorecard/measures.py | describe/sco
 - train, test = slice(0, 2000), slice(2000, None)
 + train, test = slice(0, 2000), slice(0, 2000)
 
-the product of means | experiments/analysis/frequencies.py | experiments/analysis/test_frequencies.py -k products
+the product of means | experiments/analysis/frequencies.py | experiments/analysis/test_positions.py -k products
 - (query * key).mean(axis=0))
 + query.mean(axis=0) * key.mean(axis=0))
 

@@ -5,23 +5,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.analysis import page
-from experiments.analysis.decoder import (
-    FIRST,
-    GAINS,
-    HIDDEN,
-    INDUCTION,
-    LEAD,
-    LOOKS_BACK,
-    LOSS,
-    MASSIVE,
-    OLDEST,
-    PASSKEY,
-    PREVIOUS,
-    RATIO,
-    SINKS,
-    SLOW,
-)
+from experiments.analysis import decoder, page
 from experiments.analysis.measured import mean_of, mean_text, rows_with, table
 from experiments.analysis.page import Section
 from experiments.analysis.subject import OWN
@@ -37,44 +21,46 @@ _SCOPES = ("all layers", "global layers", "windowed layers", "some channels")
 
 def sections(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator[Section]:
     """Yields the sections of the page of a decoder."""
-    costs = {row: cost(study, row).interval() for row in rows_with(study, LOSS) if row != OWN}
+    costs = {row: cost(study, row).interval() for row in rows_with(study, decoder.LOSS) if row != OWN}
     changes = {row: rise for row, rise in costs.items() if not row.startswith("positions")}
     yield _free(study, changes)
     if changes:
         yield _removal(changes)
     if "use" in arrays:
         yield _frequencies(study, arrays["use"], arrays["magnitude"])
-    if FIRST in study.metrics:
+    if decoder.FIRST in study.metrics:
         yield _heads(study, arrays)
-    if rows := rows_with(study, SINKS):
+    if rows := rows_with(study, decoder.SINKS):
         text = (
             "A head is a sink if its attention on the first token is above 0.3, in the mean of queries within the first 64 "
             "tokens (Gu et al. 2024). The same where all positions are moved, the BOS is left out or stands again at token "
             "32, or the words are shuffled."
         )
-        metrics = dict.fromkeys((SINKS, f"{FIRST}, all layers", "attention on the second BOS"), (1, 100))
+        metrics = dict.fromkeys(
+            (decoder.SINKS, f"{decoder.FIRST}, all layers", "attention on the second BOS"), (1, 100)
+        )
         yield Section("Sinks", text, table=table(study, rows, metrics, "first 64 tokens", " (%)"))
-    if rows := [row for row in rows_with(study, HIDDEN) if row.startswith("positions")]:
+    if rows := [row for row in rows_with(study, decoder.HIDDEN) if row.startswith("positions")]:
         yield _shifts(study, {row: costs[row] for row in rows})
-    if mean_of(study, OWN, f"{MASSIVE}, keys"):
+    if mean_of(study, OWN, f"{decoder.MASSIVE}, keys"):
         yield _massive(study, costs)
-    if rows := rows_with(study, PASSKEY):
+    if rows := rows_with(study, decoder.PASSKEY):
         text = (
             "Share of pass keys of five digits that are named in full, among repeating sentences as long as the texts, at "
             "any depth (Mohtashami & Jaggi 2023, arXiv 2305.16300)."
         )
-        yield Section("Pass keys", text, table=table(study, rows, {PASSKEY: (1, 100)}, "read", " (%)"))
+        yield Section("Pass keys", text, table=table(study, rows, {decoder.PASSKEY: (1, 100)}, "read", " (%)"))
 
 
 def cost(study: StudyRecords, row: str) -> Estimate:
     """Returns the rise in loss of a row over the model as loaded, paired by text."""
-    return difference_of(term(study, row, LOSS), term(study, OWN, LOSS))
+    return difference_of(term(study, row, decoder.LOSS), term(study, OWN, decoder.LOSS))
 
 
 def _free(study: StudyRecords, costs: Mapping[str, Interval]) -> Section:
     """The sentence that a user wants: the largest change that costs nothing."""
     free = [row for row, rise in costs.items() if rise.mean + rise.half_width < _FREE]  # a single text has no interval
-    text = f"The loss as loaded is {mean_text(study, OWN, LOSS, 3)} nats per token. "
+    text = f"The loss as loaded is {mean_text(study, OWN, decoder.LOSS, 3)} nats per token. "
     if not costs:
         text += "Nothing was changed."
     elif free:
@@ -108,23 +94,23 @@ def _removal(costs: Mapping[str, Interval]) -> Section:
 
 
 def _frequencies(study: StudyRecords, use: np.ndarray, wave: np.ndarray) -> Section:
-    gains = mean_of(study, OWN, f"{GAINS}, all layers")  # of models with such norms
+    gains = mean_of(study, OWN, f"{decoder.GAINS}, all layers")  # of models with such norms
     text = (
         "The mean of |q||k| of each pair of channels that turns together, behind norms (Barbero et al. 2024, arXiv "
         "2410.06205), as a share of its head's; 1 is an even share. The slowest quarter of the pairs holds "
-        f"{mean_text(study, OWN, f'{SLOW}, all layers', 1, 100)} % of it over all heads, where an even share is 25 %"
+        f"{mean_text(study, OWN, f'{decoder.SLOW}, all layers', 1, 100)} % of it over all heads, where an even share is 25 %"
     )
     text += f"; of the gains of the norms of queries and keys alone {gains.scaled(100).text(1)} %." if gains else "."
     longest = 2 * np.pi / np.maximum(wave.min(axis=1), 1e-12)
     text += f" Wavelengths end at {longest.min():,.0f} to {longest.max():,.0f} tokens."
-    leads = [mean_of(study, OWN, name) for name in (LEAD, f"{LEAD}, other heads")]
+    leads = [mean_of(study, OWN, name) for name in (decoder.LEAD, f"{decoder.LEAD}, other heads")]
     if all(leads):
         own, others = (lead.scaled(100).text(1) for lead in leads)
         text += (
-            f" In the heads that look at the token before (attention above {LOOKS_BACK:g}) the fastest quarter of the pairs "
-            f"makes {own} % of that token's lead in the logit, in other heads {others} %."
+            f" In the heads that look at the token before (attention above {decoder.LOOKS_BACK:g}) the fastest quarter of "
+            f"the pairs makes {own} % of that token's lead in the logit, in other heads {others} %."
         )
-    before, rows = f"{PREVIOUS}, its heads", (OWN, "fastest quarter still", "slowest quarter still")
+    before, rows = f"{decoder.PREVIOUS}, its heads", (OWN, "fastest quarter still", "slowest quarter still")
     cells = [
         (row, cost(study, row).interval().text(4, signed=True), mean_text(study, row, before, 1, 100))
         for row in rows
@@ -139,7 +125,11 @@ def _frequencies(study: StudyRecords, use: np.ndarray, wave: np.ndarray) -> Sect
 def _heads(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Section:
     figure = Figure(figsize=(8.0, 2.9))
     axes = figure.add_subplot()
-    lines = {FIRST: "first token (mean)", PREVIOUS: "token before (best head)", INDUCTION: "induction (best head)"}
+    lines = {
+        decoder.FIRST: "first token (mean)",
+        decoder.PREVIOUS: "token before (best head)",
+        decoder.INDUCTION: "induction (best head)",
+    }
     for index, (metric, name) in enumerate(lines.items()):
         ats = study.metrics.get(metric, [])
         page.line(axes, ats, [mean_of(study, OWN, metric, at) for at in ats], index, name)
@@ -158,7 +148,7 @@ def _heads(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Section:
         "token before (best head of the layer), and behind the earlier copy of random tokens that stand twice (Olsson et al. "
         "2022, arXiv 2209.11895, best head). Means and 95 % intervals over texts. Below: attention of each head by distance."
     )
-    kinds = (mean_of(study, OWN, f"{OLDEST}, {kind} layers") for kind in ("windowed", "all"))
+    kinds = (mean_of(study, OWN, f"{decoder.OLDEST}, {kind} layers") for kind in ("windowed", "all"))
     if oldest := next(filter(None, kinds), None):
         text += (
             f" Where a window has left the first token behind, its oldest token gets {oldest.scaled(100).text(1)} %."
@@ -168,7 +158,7 @@ def _heads(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Section:
 
 def _shifts(study: StudyRecords, costs: Mapping[str, Interval]) -> Section:
     cells = [
-        (escape_markdown(row), rise.text(5, signed=True), f"{mean_of(study, row, HIDDEN).mean:.2g}")
+        (escape_markdown(row), rise.text(5, signed=True), f"{mean_of(study, row, decoder.HIDDEN).mean:.2g}")
         for row, rise in costs.items()
     ]
     text = (
@@ -181,7 +171,11 @@ def _shifts(study: StudyRecords, costs: Mapping[str, Interval]) -> Section:
 
 def _massive(study: StudyRecords, costs: Mapping[str, Interval]) -> Section:
     cells = [
-        (name, mean_text(study, OWN, f"{MASSIVE}, {name}", 2), mean_text(study, OWN, f"{RATIO}, {name}", 1))
+        (
+            name,
+            mean_text(study, OWN, f"{decoder.MASSIVE}, {name}", 2),
+            mean_text(study, OWN, f"{decoder.RATIO}, {name}", 1),
+        )
         for name in ("queries", "keys", "values")
     ]
     text = (

@@ -21,7 +21,7 @@ class Group(NamedTuple):
     """Rows that are measured on the same units of repetition.
 
     Attributes:
-      each: the unit: text, image, group of channels; "" for seeds.
+      each: the unit: text, image, seed, group of channels.
       titles: of the texts or images; "" where a unit has no title.
     """
 

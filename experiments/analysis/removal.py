@@ -52,7 +52,7 @@ class TextReader:
         only: Collection[str] = (),
         tick: Callable[[int], Any] = lambda count: None,
     ):
-        self.subject, self.scored, self.only, self.tick, self._programs = subject, scored, only, tick, {}
+        self.subject, self.scored, self.only, self.tick, self._models = subject, scored, only, tick, {}
 
     def wants(self, row: str) -> bool:
         """Says whether a row is to be read."""
@@ -69,21 +69,21 @@ class TextReader:
         position: Int[np.ndarray, " T"] | None = None,
     ) -> Read:
         """Reads a text with its tokens at these positions, or from 0 on."""
-        if encodings not in self._programs:
-            model, params = self.subject.under(encodings)
-            self._programs[encodings] = jax.jit(functools.partial(self._read, model)), params
-        program, params = self._programs[encodings]
+        if encodings not in self._models:
+            self._models[encodings] = self.subject.under(encodings)
         site = sites(len(text) - 1)
         site = site if position is None else site._replace(position=np.asarray(position, np.int32))
         self.tick(1)
-        return Read(*map(np.asarray, program(params, text, site)))
+        return Read(*map(np.asarray, _read(*self._models[encodings], text, site, self.scored)))
 
-    def _read(self, model, params, text, site):
-        x, _ = model.apply({"params": params}, text[None, :-1], site, method=model.features)
-        logits = model.apply({"params": params}, x[:, -self.scored :], method=model.logits)[0]
-        targets = text[-self.scored :]
-        own = jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
-        return jax.nn.logsumexp(logits, axis=-1) - own, jnp.argmax(logits, axis=-1) == targets, x[0]
+
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def _read(model, params, text, site, scored):
+    x, _ = model.apply({"params": params}, text[None, :-1], site, method=model.features)
+    logits = model.apply({"params": params}, x[:, -scored:], method=model.logits)[0]
+    targets = text[-scored:]
+    own = jnp.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
+    return jax.nn.logsumexp(logits, axis=-1) - own, jnp.argmax(logits, axis=-1) == targets, x[0]
 
 
 class Alteration(NamedTuple):

@@ -48,7 +48,7 @@ def measure_vit(images: Pictures, look_at: int, show: int) -> Findings:
         attention = _attention(images, look_at, progress.update)
         arrays |= {name: x for name, x in attention.items() if name in ("use", "query_norm", "key_norm")}
         arrays |= _shown(images, show)
-        groups = [Group("", [""] * seeds, {OWN: _metrics(images, attention)})]
+        groups = [Group("seed", [""] * seeds, {OWN: _metrics(images, attention)})]
         if not _unmoved(images):
             caption(progress, "patches and images moved")
             groups.append(_robustness(images, progress.update))
@@ -230,7 +230,7 @@ def _robustness(images: Pictures, tick: Tick) -> Group:
     rows: Rows = {"patches shuffled": {SHUFFLED: dict(zip(SHARES, by_place[0], strict=True))}}
     rows["images translated"] = {TRANSLATED: dict(zip(shifts, by_place[1], strict=True))}
     titles = [""] * len(subject.params) if several else [f"image {index}" for index in range(len(pixels))]
-    return Group("" if several else "image", titles, rows)
+    return Group("seed" if several else "image", titles, rows)
 
 
 def _shifts(images: Pictures) -> list[int]:

@@ -6,29 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from experiments.analysis import page, plots
+from experiments.analysis import page, plots, vit
 from experiments.analysis.measured import array_of, mean_of, rows_with, table
 from experiments.analysis.page import Section
 from experiments.analysis.positions import similarity_map
 from experiments.analysis.resizing import ALONG, CLS, IN_PLACE, MEAN, OTHER_IMAGES
 from experiments.analysis.subject import OWN, Pictures
-from experiments.analysis.vit import (
-    BOTH,
-    COLUMN,
-    DISTANCE,
-    ENTROPY,
-    FAR,
-    PREFIX,
-    PROBES,
-    ROW,
-    SHUFFLED,
-    SHUFFLED_TABLE,
-    TABLE,
-    TRANSLATED,
-    UNIFORM,
-    hosts,
-    without_position,
-)
 from experiments.records import StudyRecords
 from posjax.describe.figures import HUES
 
@@ -46,20 +29,20 @@ def sections(study: StudyRecords, arrays: Arrays, images: Pictures) -> Iterator[
         )
         yield Section("Patch filters", text, {"filters": plots.filters(arrays["filters"], arrays["filters_share"])})
     yield _distance(study, arrays, images)
-    if without_position(images):
+    if vit.without_position(images):
         yield _read(study, arrays, images)
     yield _rollout(arrays, images)
     if "use" in arrays:
         yield _frequencies(arrays)
-    if PROBES[0] in study.metrics:
+    if vit.PROBES[0] in study.metrics:
         text = (
             "Ridge regression from the tokens of half the images to where they stand, scored on the other half: R² of row "
             f"and column, and the share of patches whose index it names. {_over(images)}"
         )
-        scores = np.stack([array_of(study, OWN, name) for name in PROBES], axis=-1)
+        scores = np.stack([array_of(study, OWN, name) for name in vit.PROBES], axis=-1)
         figure = plots.position_by_depth(scores, 1 / math.prod(images.grid))
         yield Section("Where tokens know they are", text, {"position_probe": figure})
-    if SHUFFLED in study.metrics:
+    if vit.SHUFFLED in study.metrics:
         yield _robustness(study, images)
     yield from _moved(study)
 
@@ -70,7 +53,7 @@ def _over(images: Pictures) -> str:
 
 
 def _effects(arrays: Arrays, images: Pictures) -> Iterator[Section]:
-    names = [*hosts(images.subject)]
+    names = [*vit.hosts(images.subject)]
 
     def of_hosts(name: str) -> dict[str, np.ndarray]:
         return {host: arrays[f"{name}_{i}"] for i, host in enumerate(names) if f"{name}_{i}" in arrays}
@@ -105,15 +88,15 @@ def _distance(study: StudyRecords, arrays: Arrays, images: Pictures) -> Section:
         "How far from a patch its attention goes, for each head (ViT, figure 7 right and appendix D.7), among patches: what "
         f"goes to class token and registers is left out. {_over(images)} "
     )
-    prefix = array_of(study, OWN, PREFIX)
+    prefix = array_of(study, OWN, vit.PREFIX)
     if prefix.any():
         text += "Share that goes to them, by layer: "
         text += ", ".join(f"{100 * share:.0f} %" for share in prefix.mean(axis=(0, 2))) + "."
     text += (
         " Below: the attention of each head of the first seed to patches so far away, over that of uniform attention."
     )
-    uniform = study.values(OWN, UNIFORM)[0]
-    figures = {"attention_distance": plots.distance_by_depth(array_of(study, OWN, DISTANCE), uniform)}
+    uniform = study.values(OWN, vit.UNIFORM)[0]
+    figures = {"attention_distance": plots.distance_by_depth(array_of(study, OWN, vit.DISTANCE), uniform)}
     ratio, label = math.prod(images.grid) * arrays["attention_by_distance"], "attention, times uniform"
     options = dict(log=True, cmap="RdBu_r", vmin=-5, vmax=5)
     figures["attention_by_distance"], axes = page.by_head(ratio, "distance (patches)", label, **options)
@@ -122,14 +105,16 @@ def _distance(study: StudyRecords, arrays: Arrays, images: Pictures) -> Section:
 
 
 def _read(study: StudyRecords, arrays: Arrays, images: Pictures) -> Section:
-    names, figures = without_position(images), {}
+    names, figures = vit.without_position(images), {}
     text = (
         f"The patches that tokens without position read, for each head, in one image (left), first seed: each patch's share, "
         f"over that of uniform attention to {math.prod(images.grid):,} patches. By layer, the number of patches that are "
         f"read (the exponential of the entropy) and their mean distance from the map's own centre. {_over(images)} "
     )
     for index, name in enumerate(names):
-        far, entropy = (array_of(study, OWN, f"{name}: {metric}").mean(axis=(0, 2)) for metric in (FAR, ENTROPY))
+        far, entropy = (
+            array_of(study, OWN, f"{name}: {metric}").mean(axis=(0, 2)) for metric in (vit.FAR, vit.ENTROPY)
+        )
         layers = (f"{np.exp(e):.0f} at {d:.0f} pixels" for d, e in zip(far, entropy, strict=True))
         text += f"{'; ' if index else ''}{name}: {', '.join(layers)}"
         if index < _READERS:
@@ -175,7 +160,7 @@ def _robustness(study: StudyRecords, images: Pictures) -> Section:
         f"{images.padding!r}. Mean and 95 % interval {over}."
     )
     curves = []
-    for row, metric in (("patches shuffled", SHUFFLED), ("images translated", TRANSLATED)):
+    for row, metric in (("patches shuffled", vit.SHUFFLED), ("images translated", vit.TRANSLATED)):
         curves.append({at: mean_of(study, row, metric, at).scaled(100) for at in study.metrics[metric]})
     figure = plots.robustness(*curves, images.patch, 1 / images.subject.model.num_classes)
     return Section("Patch shuffling and translation", text, {"robustness": figure})
@@ -183,12 +168,14 @@ def _robustness(study: StudyRecords, images: Pictures) -> Section:
 
 def _moved(study: StudyRecords) -> Iterator[Section]:
     """Yields the grid in the table, other sizes, shuffles."""
-    if rows := rows_with(study, BOTH):
+    if rows := rows_with(study, vit.BOTH):
         text = (
             "The share of the table's variance that a code of the row plus a code of the column explains, and each alone; "
             "beside it that of the table with its rows shuffled. Means over groups of channels."
         )
-        grids = table(study, [TABLE, SHUFFLED_TABLE], dict.fromkeys((BOTH, ROW, COLUMN), (4, 1)), "row")
+        grids = table(
+            study, [vit.TABLE, vit.SHUFFLED_TABLE], dict.fromkeys((vit.BOTH, vit.ROW, vit.COLUMN), (4, 1)), "row"
+        )
         yield Section("A grid in the table", text, table=grids)
     columns = dict.fromkeys((CLS, MEAN), (4, 1))
     if rows := [row for row in rows_with(study, MEAN) if row not in (ALONG, IN_PLACE)]:

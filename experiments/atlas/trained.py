@@ -16,7 +16,11 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments import cli
+from experiments.analysis.layers import look
+from experiments.analysis.subject import choose_pictures, draw_texts, load_subject
 from experiments.analysis.tables import mean_by_offset
+from posjax import data
+from posjax.encoding import sites
 
 FOLDER = pathlib.Path(__file__).parents[2] / "results" / "trained"
 FILE = FOLDER / "attention.json"
@@ -51,11 +55,6 @@ def attention_by_offset(weights: Float[np.ndarray, "N H T T"], height: int, widt
 
 def look_at_decoder(folder: pathlib.Path) -> dict[str, Any]:
     """Returns the encoding of a decoder, and the weights of its heads by distance."""
-    from experiments.analysis.layers import look
-    from experiments.analysis.subject import draw_texts, load_subject
-    from posjax import data
-    from posjax.encoding import sites
-
     subject = load_subject(folder)
     texts = draw_texts(data.load_documents("pydoc_topics", "validation"), _TEXTS, subject.trained)
     site = sites(subject.trained)
@@ -66,9 +65,6 @@ def look_at_decoder(folder: pathlib.Path) -> dict[str, Any]:
 
 def look_at_vit(folder: pathlib.Path) -> dict[str, Any]:
     """Returns the encoding of a ViT, and the weights of its first layer's heads by offset."""
-    from experiments.analysis.layers import look
-    from experiments.analysis.subject import choose_pictures, load_subject
-
     vit = load_subject(folder)
     images = choose_pictures(vit, None, None, None, _IMAGES)
     layers = look(vit.model, vit.params[0], vit.normalised(images.pixels), images.site)
