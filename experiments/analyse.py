@@ -9,8 +9,8 @@
 Writes README.md, a PNG per figure, and the numbers into --out. Of a vision transformer: figures 6, 7 and 10 of the ViT paper
 (arXiv 2010.11929), rotary frequencies, a linear probe for the position, shuffled patches, moved images. Of a decoder: what of
 its encoding may go, frequencies in use, heads, sinks, shifts, massive values and pass keys, on texts that a hash chooses.
-results.jsonl has a record for each row and text, image or seed, arrays.npz what figures are drawn of. --noise adds noise of the
-size of the weights' quantisation: what changes with it is not the model's. The functions are in experiments.analysis. Errors are one line and exit code 2.
+results.jsonl has a record for each row and text, image or seed, arrays.npz the arrays that figures are drawn of. --noise adds
+noise of the size of the weights' quantisation: what changes with it is not the model's. Errors are one line and exit code 2.
 """
 
 import argparse

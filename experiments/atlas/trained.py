@@ -79,9 +79,9 @@ def _rounded(values: Any) -> Any:
 
 
 def _looks() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for kind, look in (("decoder", look_at_decoder), ("vit", look_at_vit)):
+    for kind, measure in (("decoder", look_at_decoder), ("vit", look_at_vit)):
         for folder in sorted(path for path in (FOLDER / kind).iterdir() if path.is_dir()):
-            yield kind, folder.name, look(folder)
+            yield kind, folder.name, measure(folder)
 
 
 def main(argv: list[str] | None = None) -> int:
