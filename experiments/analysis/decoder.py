@@ -92,31 +92,31 @@ def _heads(subject: Subject, texts: Texts, reader: TextReader, arrays: Arrays) -
         }
         return scores | ({"oldest": heads.oldest(weights, int(windows[layer]))} if windows[layer] < length else {})
 
-    turning, site, found = layer_waves(subject, sites(8)), sites(length), []
+    turning, site, numbers = layer_waves(subject, sites(8)), sites(length), []
     for text in texts.tokens:
         layers = look(subject.model, subject.params[0], text[None, :-1], site, score)
-        found.append([_of_layer(subject, index, layers, turning[index]) for index in range(depth)])
+        numbers.append([_of_layer(subject, index, layers, turning[index]) for index in range(depth)])
         reader.tick(1)
     for name in ("profile", "use", "previous", "sink"):
-        if len({np.shape(layer.get(name)) for layer in found[0]}) > 1 or name not in found[0][0]:
+        if len({np.shape(layer.get(name)) for layer in numbers[0]}) > 1 or name not in numbers[0][0]:
             continue  # layers with other pairs of channels, or without any, have no common figure
-        arrays[name] = np.stack([np.mean([x[name] for x in layer], axis=0) for layer in zip(*found, strict=True)])
+        arrays[name] = np.stack([np.mean([x[name] for x in layer], axis=0) for layer in zip(*numbers, strict=True)])
     if "use" in arrays:
         arrays["magnitude"] = np.stack([layer.magnitude[0] for layer in turning])
     by_head = {FIRST: "sink", OLDEST: "oldest", SLOW: "slow", GAINS: "gains", BAND: "band"}
     metrics: dict[str, Any] = {}
     for metric, name in by_head.items():
-        measured = [index for index in range(depth) if name in found[0][index]]
-        metrics[metric] = {i + 1: np.array([np.mean(text[i][name]) for text in found]) for i in measured}
+        measured = [index for index in range(depth) if name in numbers[0][index]]
+        metrics[metric] = {i + 1: np.array([np.mean(text[i][name]) for text in numbers]) for i in measured}
         for kind, own in _kinds(subject).items():
             if own := [index for index in own if index in measured]:
-                metrics[f"{metric}, {kind}"] = np.array([np.mean([text[i][name] for i in own]) for text in found])
-    metrics[PREVIOUS] = {i + 1: np.array([text[i]["previous"].max() for text in found]) for i in range(depth)}
+                metrics[f"{metric}, {kind}"] = np.array([np.mean([text[i][name] for i in own]) for text in numbers])
+    metrics[PREVIOUS] = {i + 1: np.array([text[i]["previous"].max() for text in numbers]) for i in range(depth)}
     for which in ("queries", "keys", "values"):
         for metric, name in ((MASSIVE, "massive"), (RATIO, "ratio")):
-            metrics[f"{metric}, {which}"] = np.array([np.mean([x[name][which] for x in text]) for text in found])
+            metrics[f"{metric}, {which}"] = np.array([np.mean([x[name][which] for x in text]) for text in numbers])
     for metric, name in ((LEAD, "lead"), (f"{LEAD}, other heads", "lead of others")):
-        leads = [[lead for layer in text if name in layer for lead in layer[name]] for text in found]
+        leads = [[lead for layer in text if name in layer for lead in layer[name]] for text in numbers]
         if all(leads):
             metrics[metric] = np.array([np.mean(text) for text in leads])
     yield OWN, {name: value for name, value in metrics.items() if len(value)}
@@ -126,31 +126,31 @@ def _of_layer(subject: Subject, index: int, layers: Layers, turning: Waves | Non
     """Returns the numbers of one layer of one text, [H] each unless they say else."""
     _, encoding, params = subject.layers[index]
     query, key, value = (np.asarray(x[index][0]) for x in (layers.query, layers.key, layers.value))
-    found: dict[str, Any] = {name: np.asarray(scores[0]) for name, scores in layers.weights[index].items()}
+    numbers: dict[str, Any] = {name: np.asarray(scores[0]) for name, scores in layers.weights[index].items()}
     norms = {name: removal.channel_norms(x) for name, x in dict(queries=query, keys=key, values=value).items()}
-    found["massive"] = {name: removal.is_massive(x).sum(axis=1).mean() for name, x in norms.items()}
-    found["ratio"] = {name: (x.max(axis=1) / x.mean(axis=1)).mean() for name, x in norms.items()}
+    numbers["massive"] = {name: removal.is_massive(x).sum(axis=1).mean() for name, x in norms.items()}
+    numbers["ratio"] = {name: (x.max(axis=1) / x.mean(axis=1)).mean() for name, x in norms.items()}
     if turning is None or subject.model.block.latent is not None:  # latent heads turn their last channels alone
-        return found
+        return numbers
     magnitude = np.broadcast_to(turning.magnitude, (query.shape[1], len(turning.pairs)))
     use = frequency_use(query[None], key[None], turning.pairs).product
-    found |= {"use": use / use.sum(axis=1, keepdims=True), "slow": share_of_pairs(use, magnitude, 0.25)}
+    numbers |= {"use": use / use.sum(axis=1, keepdims=True), "slow": share_of_pairs(use, magnitude, 0.25)}
     if (seen := min(subject.trained or math.inf, encoding.mask().memory.last + 1)) < math.inf:
         most = np.take_along_axis(magnitude, use.argmax(axis=1)[:, None], axis=1)
-        found["band"] = np.log2(2 * np.pi / np.maximum(most, 1e-12) / seen)
+        numbers["band"] = np.log2(2 * np.pi / np.maximum(most, 1e-12) / seen)
     own = subject.params[0]["trunk"][f"block_{index}"]["attention"]
     if "query_norm" in own and own["query_norm"]["scale"].shape == (subject.dims.head_dim,):
         gains = (
             subject.model.block.norm_offset + np.asarray(own[f"{name}_norm"]["scale"]) for name in ("query", "key")
         )
         gain_use = frequency_use(*(gain[None, None, None] for gain in gains), turning.pairs).product
-        found["gains"] = share_of_pairs(gain_use, magnitude[:1], 0.25)
+        numbers["gains"] = share_of_pairs(gain_use, magnitude[:1], 0.25)
     query, key = encoding.rotate(params, query, sites(len(query)), key, sites(len(key)))
     key = np.repeat(np.asarray(key), query.shape[1] // key.shape[1], axis=1)
     lead = heads.lead_of_previous(query, key, turning.pairs)
     share = share_of_pairs(lead, magnitude, -0.25)
-    looks_back = found["previous"] > LOOKS_BACK
-    return found | {"lead": share[looks_back], "lead of others": share[~looks_back & (lead.sum(axis=1) > 0)]}
+    looks_back = numbers["previous"] > LOOKS_BACK
+    return numbers | {"lead": share[looks_back], "lead of others": share[~looks_back & (lead.sum(axis=1) > 0)]}
 
 
 def _kinds(subject: Subject) -> dict[str, list[int]]:
@@ -162,12 +162,12 @@ def _kinds(subject: Subject) -> dict[str, list[int]]:
 
 def _random_copies(subject: Subject, texts: Texts, reader: TextReader, arrays: Arrays) -> Found:
     """The best induction head of each layer, on random tokens that stand twice."""
-    copies, found = repeated_tokens(subject, len(texts.tokens), _COPIES), []
+    copies, numbers = repeated_tokens(subject, len(texts.tokens), _COPIES), []
     for copy in copies:
         layers = look(subject.model, subject.params[0], copy[None], sites(len(copy)), _induction)
-        found.append([float(scores.max()) for scores in layers.weights])
+        numbers.append([float(scores.max()) for scores in layers.weights])
         reader.tick(1)
-    yield OWN, {INDUCTION: dict(enumerate(np.array(found).T, 1))}
+    yield OWN, {INDUCTION: dict(enumerate(np.array(numbers).T, 1))}
 
 
 def _induction(layer: int, weights: jax.Array) -> jax.Array:
@@ -317,5 +317,5 @@ def _pass_keys(subject: Subject, texts: Texts, reader: TextReader, arrays: Array
     for row, pattern in patterns.items():
         if reader.wants(row):
             right = [reader.read(text, pattern).right for text in whole]
-            found = [each[asked[-reader.scored :]].all() for each, asked in zip(right, answer, strict=True)]
-            yield row, {PASSKEY: np.array(found, float)}
+            named = [tokens[key[-reader.scored :]].all() for tokens, key in zip(right, answer, strict=True)]
+            yield row, {PASSKEY: np.array(named, float)}

@@ -116,7 +116,7 @@ def _token_means(
     model: Encoder, params: Any, numbering: tuple[int, int, int], texts: Sequence[np.ndarray]
 ) -> Float[np.ndarray, "N M"]:
     """Returns the mean of the features of each text [n_i]."""
-    order, found = np.argsort([len(text) for text in texts], kind="stable"), [None] * len(texts)
+    order, features = np.argsort([len(text) for text in texts], kind="stable"), [None] * len(texts)
     while len(order):
         length = -(-len(texts[order[-1]]) // _STEP) * _STEP
         size = max(1, _TOKENS // length)
@@ -127,8 +127,8 @@ def _token_means(
             tokens[row, : len(texts[index])], mask[row, : len(texts[index])] = texts[index], 1
         means = np.asarray(_batch_means(model, params, numbering, tokens, mask), np.float64)
         for index, mean in zip(chosen, means, strict=False):
-            found[index] = mean
-    return np.stack(found)
+            features[index] = mean
+    return np.stack(features)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -155,7 +155,7 @@ def moved_embeddings(
     Returns:
       {"words inserted at the start": a distance for each text, ...}.
     """
-    original, found = embed(texts), {}
+    original, distances = embed(texts), {}
     for name, place in PLACES.items():
         longer, shorter = [], []
         for text in texts:
@@ -163,9 +163,9 @@ def moved_embeddings(
             cut, start = int(place * len(text)), int(place * (len(text) - size))
             longer.append(np.concatenate([text[:cut], np.resize(words, size), text[cut:]]))
             shorter.append(np.concatenate([text[:start], text[start + size :]]))
-        found[f"words inserted at the {name}"] = cosine_distance(original, embed(longer))
-        found[f"words removed at the {name}"] = cosine_distance(original, embed(shorter))
-    return found
+        distances[f"words inserted at the {name}"] = cosine_distance(original, embed(longer))
+        distances[f"words removed at the {name}"] = cosine_distance(original, embed(shorter))
+    return distances
 
 
 def cosine_distance(first: Float[np.ndarray, "N M"], second: Float[np.ndarray, "N M"]) -> Float[np.ndarray, " N"]:

@@ -37,13 +37,13 @@ class FrequencyUse(NamedTuple):
 
 def layer_waves(subject: Subject, site: Site) -> list[Waves | None]:
     """Returns the frequencies of each layer; layers with one encoding and its parameters share them."""
-    known, found = {}, []
+    known, by_layer = {}, []
     for name, encoding, params in subject.layers:
         key = encoding, name if jax.tree.leaves(params) else ""
         if key not in known:
             known[key] = waves(encoding, params, subject.dims, site)
-        found.append(known[key])
-    return found
+        by_layer.append(known[key])
+    return by_layer
 
 
 def waves(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Waves | None:

@@ -136,8 +136,8 @@ def changed(
     pattern: Sequence[Encoding], scope: Callable[[Encoding], bool], change: Change
 ) -> tuple[Encoding, ...] | None:
     """Returns the pattern with the layers of a scope changed; None if the change fits none of them, or alters none."""
-    made = tuple(change(layer) if scope(layer) else layer for layer in pattern)
-    return None if None in made or made == tuple(pattern) else made
+    changes = tuple(change(layer) if scope(layer) else layer for layer in pattern)
+    return None if None in changes or changes == tuple(pattern) else changes
 
 
 def with_rope(encoding: Encoding, change: Callable[[Rope], Encoding | None]) -> Encoding | None:
@@ -146,8 +146,8 @@ def with_rope(encoding: Encoding, change: Callable[[Rope], Encoding | None]) -> 
         return change(encoding)
     if not isinstance(encoding, Sum):
         return None
-    made = [change(part) if isinstance(part, Rope) else part for part in encoding.parts]
-    return None if None in made or made == list(encoding.parts) else Sum(tuple(made))
+    parts = tuple(change(part) if isinstance(part, Rope) else part for part in encoding.parts)
+    return None if None in parts or parts == encoding.parts else Sum(parts)
 
 
 def without_rope(encoding: Encoding) -> Encoding | None:
@@ -217,10 +217,10 @@ def readings(pattern: Sequence[Encoding], length: int) -> Iterator[Alteration]:
     seen = set()
     for change, function in changes.items():
         for name, scope in scopes(pattern).items():
-            made = changed(pattern, scope, function)
-            if made is not None and made not in seen:
-                seen.add(made)
-                yield Alteration(change, name, made)
+            encodings = changed(pattern, scope, function)
+            if encodings is not None and encodings not in seen:
+                seen.add(encodings)
+                yield Alteration(change, name, encodings)
 
 
 def channel_norms(x: Float[Array, "T H D"]) -> Float[np.ndarray, "H D"]:

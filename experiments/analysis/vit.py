@@ -160,15 +160,15 @@ def _of_layer(images: Pictures, layers: Layers, layer: int, waves: Waves | None)
     """Returns the numbers of a layer: mean distance [H], share of the prefix [H], `patches.spread` of what each of its K
     tokens reads [H, K, 2], and use, |q| and |k| of the P pairs of channels [H, P]."""
     weights, site = layers.weights[layer], images.site
-    found = dict(distance=patches.attention_distance(weights, site, images.patch))
-    found["prefix"] = patches.share_of_prefix(weights, site)
-    found["read"] = patches.spread(patches.attention_of_prefix(weights, site), images.patch).mean(axis=0)
+    numbers = dict(distance=patches.attention_distance(weights, site, images.patch))
+    numbers["prefix"] = patches.share_of_prefix(weights, site)
+    numbers["read"] = patches.spread(patches.attention_of_prefix(weights, site), images.patch).mean(axis=0)
     if waves is None:
-        return found
+        return numbers
     channels = images.subject.dims.head_dim  # those that turn are a head's last ones
     query, key = (x[layer][..., -channels:] for x in (layers.query, layers.key))
     use = frequency_use(query, key, waves.pairs, site)
-    return found | dict(use=use.product, query_norm=use.query, key_norm=use.key)
+    return numbers | dict(use=use.product, query_norm=use.query, key_norm=use.key)
 
 
 def _metrics(images: Pictures, attention: Arrays) -> dict[str, Any]:
