@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
+from scipy.special import log_softmax
 from subjects import LENGTH, PATTERN, decoder
 
 import posjax as pj
@@ -73,8 +73,8 @@ def test_a_reading_of_a_text():
     reader = TextReader(subject, 10)
     read = reader.read(tokens)
     site = pj.sites(LENGTH)
-    logits = jax.jit(subject.model.apply)({"params": subject.params[0]}, tokens[None, :-1], site)[0]
-    plain = optax.softmax_cross_entropy_with_integer_labels(logits, tokens[1:])
+    logits = np.asarray(jax.jit(subject.model.apply)({"params": subject.params[0]}, tokens[None, :-1], site))[0]
+    plain = -log_softmax(logits, axis=-1)[np.arange(LENGTH), tokens[1:]]
     np.testing.assert_allclose(read.loss, plain[-10:], atol=2e-5)
     np.testing.assert_array_equal(read.right, (logits.argmax(-1) == tokens[1:])[-10:])
     np.testing.assert_allclose(reader.losses(tokens[None]), plain[-10:].mean(), atol=2e-5)
@@ -103,11 +103,12 @@ def test_readings_change_the_layers_that_they_name():
 def test_channels_that_are_still_do_not_turn_and_the_others_do():
     rope, site = pj.parse("rope + window(8)"), pj.sites(LENGTH)
     x = np.random.default_rng(0).standard_normal((LENGTH, 1, 4)).astype(np.float32)
-    turned, _ = rope.rotate(((), ()), x, site, x, site)
-    still, _ = removal.stilled(rope, (0, 2)).rotate(((), ()), x, site, x, site)
+    some = removal.stilled(rope, (0, 2))
+    turned, still = jax.jit(lambda x: [each.rotate(((), ()), x, site, x, site)[0] for each in (rope, some)])(x)
+    turned, still = np.asarray(turned), np.asarray(still)
     np.testing.assert_array_equal(still[..., [0, 2]], x[..., [0, 2]])
     np.testing.assert_allclose(still[..., [1, 3]], turned[..., [1, 3]], atol=1e-6)
-    assert removal.stilled(rope, (0, 2)).mask() == rope.mask()
+    assert some.mask() == rope.mask()
 
 
 def test_massive_channels_are_found_and_fixed():

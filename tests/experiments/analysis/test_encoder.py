@@ -142,14 +142,14 @@ def test_ranks_by_length_and_reading_are_one_number_for_each_document(model):
 @pytest.mark.slow
 def test_a_page_of_an_encoder(tmp_path, monkeypatch):
     """A table moves with its positions."""
-    monkeypatch.setattr(findings, "LENGTHS", (256, 768))
-    subject, rng = encoder(length=512, block=BlockConfig(width=32, num_heads=2)), np.random.default_rng(0)
-    texts = draw_texts(data.Documents("books", ("a",), (rng.integers(0, 256, 3000).astype(np.uint8),)), 4, 128)
+    monkeypatch.setattr(findings, "LENGTHS", (128, 384))
+    subject, rng = encoder(length=256, block=BlockConfig(width=32, num_heads=2)), np.random.default_rng(0)
+    texts = draw_texts(data.Documents("books", ("a",), (rng.integers(0, 256, 900).astype(np.uint8),)), 2, 128)
     groups, arrays = findings.measure_encoder(subject, texts)
     rows = groups[0].rows
     assert (rows["positions + 64"][findings.MOVED] > 1e-4).all()
     assert ((rows["as loaded"][f"{findings.FIRST}, all layers"] > 0) & (rows["as loaded"][findings.SINKS] <= 1)).all()
-    assert set(rows["truncated"][findings.FOUND]) == {256, 768}
+    assert set(rows["truncated"][findings.FOUND]) == {128, 384}
     assert set(arrays) == {"table", "walk"}
     about = dict(data="books", unit="token", parameters=1, seconds=1.0, device="cpu", versions={"cpus": 2})
     study = write_records(tmp_path, groups, subject, texts, about)

@@ -19,9 +19,14 @@ def test_weights_of_a_vit_are_the_softmax_of_what_queries_keys_and_encoding_give
     assert [tokens.shape for tokens in layers.tokens] == [(3, 14, 8)] * 2
     ((name, encoding, params),) = subject.layers
     assert name == "encoding_0"
-    q, k = layers.query[0][2], layers.key[0][2]
-    logits = tile_logits(encoding, 4**-0.5, params, q, k, *encoding.rotate(params, q, site, k, site), site, site)
-    np.testing.assert_allclose(layers.weights[0][2], jax.nn.softmax(logits), atol=1e-5)
+    q, k = (np.asarray(x[0])[2] for x in (layers.query, layers.key))
+
+    @jax.jit
+    def weights(params, q, k):
+        rotated = encoding.rotate(params, q, site, k, site)
+        return jax.nn.softmax(tile_logits(encoding, 4**-0.5, params, q, k, *rotated, site, site))
+
+    np.testing.assert_allclose(np.asarray(layers.weights[0])[2], weights(params, q, k), atol=1e-5)
 
 
 def test_layers_of_a_decoder():
