@@ -8,21 +8,24 @@
 
 Writes README.md, a PNG per figure, and the numbers into --out. Of a vision transformer: figures 6, 7 and 10 of the ViT paper
 (arXiv 2010.11929), rotary frequencies, a linear probe for the position, shuffled patches, moved images. Of a decoder: what of
-its encoding may go, frequencies in use, heads, sinks, shifts, massive values and pass keys, on texts that a hash chooses;
-results.jsonl has a record for each row and text. --noise adds noise of the size of the weights' quantisation: what changes
-with it is not the model's. The functions are in experiments.analysis. Errors are one line and exit code 2.
+its encoding may go, frequencies in use, heads, sinks, shifts, massive values and pass keys, on texts that a hash chooses.
+results.jsonl has a record for each row and text, image or seed, arrays.npz the arrays that figures are drawn of. --noise adds
+noise of the size of the weights' quantisation: what changes with it is not the model's. Errors are one line and exit code 2.
 """
 
 import argparse
+import functools
 import pathlib
 import resource
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 from experiments import cli
 
 _MOVED = 32  # most images that are read at other sizes
+_NOISE = ", with noise of the size of their quantisation"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -56,125 +59,97 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _analyse(args: argparse.Namespace, given: list[str]) -> None:
-    from experiments.analysis.language.subject import holds_text_model
-
-    paths = (_analyse_text if holds_text_model(pathlib.Path(args.checkpoint)) else _analyse_images)(args, given)
-    print("\n".join(map(str, paths)))
-
-
-def _analyse_text(args: argparse.Namespace, given: list[str]) -> list[pathlib.Path]:
+    import matplotlib
+    import numpy as np
     import optax
 
-    from experiments.analysis.language import encoder, findings, page, subject
-    from experiments.analysis.measured import About, write_records
+    from experiments.analysis.measured import write_records
+    from experiments.analysis.page import STYLE, write_page
+    from experiments.analysis.subject import holds_weights, load_subject, reads_text
     from experiments.records import RESULTS
     from experiments.studies.environment import recorded
-    from posjax import data
-    from posjax.models import Decoder
 
-    checkpoint, began = pathlib.Path(args.checkpoint), time.perf_counter()
+    checkpoint, began, text = pathlib.Path(args.checkpoint), time.perf_counter(), None
+    if reads_text(checkpoint):
+        text = _text_to_read(args)
+    elif args.data is None and checkpoint.exists() and holds_weights(checkpoint):
+        raise ValueError(
+            f"{checkpoint} does not say which images it is for: give --data=NAME (or folder, with --data_dir)"
+        )
+    subject = load_subject(checkpoint, data_dir=args.data_dir, noise=args.noise)
+    batch, measure, sections, facts = _of_images(args, subject) if text is None else _of_text(args, subject, *text)
+    out, machine = cli.writable(args.out), recorded()
+    findings = measure()
+    data, unit = (batch.about, "patch") if text is None else (text[0], "token")
+    parameters, seconds = optax.tree.size(subject.params[0]), time.perf_counter() - began
+    about = dict(data=data, unit=unit, parameters=parameters, seconds=seconds)
+    study = write_records(out, findings.groups, subject, batch, about | machine)
+    with matplotlib.rc_context(STYLE):
+        title, command = f"{subject.name} and its positions", cli.command_line("analyse", given)
+        facts["parameters"] = f"{parameters:,}"
+        facts |= {"weights": f"{subject.hash}{_NOISE if args.noise else ''}", **_machine_facts(machine, began)}
+        paths = write_page(out, title, [*sections(study, findings.arrays)], facts, command)
+    arrays = {name: np.asarray(x, np.float32) for name, x in findings.arrays.items()}
+    np.savez_compressed(out / "arrays.npz", **arrays)
+    print("\n".join(map(str, [out / RESULTS, out / "arrays.npz", *paths])))
+
+
+def _text_to_read(args: argparse.Namespace) -> tuple[str, str]:
+    """Returns the set and the split of texts; checks that they are there before the model is loaded."""
+    from posjax import data
+
     name, split = args.data or ("text" if args.files else None), args.split or "test"
     if name is None:
         raise ValueError("give the text to read: --files=FOLDER, or --data=NAME of a prepared set")
     data.check_text(name, split, data_dir=args.data_dir, files=args.files)
-    out = cli.writable(args.out)
-    model = subject.load_text_model(checkpoint, noise=args.noise)
-    if args.rows and not isinstance(model.model, Decoder):
-        raise ValueError(f"--rows is for decoders, and {checkpoint} holds an encoder: leave it out")
-    documents = data.load_documents(name, split, data_dir=args.data_dir, files=args.files, tokenizer=model.tokenizer)
-    length = args.length if isinstance(model.model, Decoder) else min(args.length, (model.model.length or 512) // 2)
-    cli.refuse_length(model.model, model.params, length, f"--length={length:,}")
-    texts = subject.draw_texts(documents, args.num_texts, length)
-    machine, parameters = recorded(), optax.tree.size(model.params)
-    about = About(model.name, model.encoding, model.hash, parameters, name, texts.digest, "token", "text", texts.titles)
-    title, command = f"{model.name} and its positions", cli.command_line("analyse", given)
-    if isinstance(model.model, Decoder):
-        rows, arrays = findings.measure_decoder(model, texts, args.rows)
-        records = write_records(out, rows, about, time.perf_counter() - began, machine)
-        write = page.write_decoder_page
-    else:
-        rows, facts_of_table, walks, arrays = encoder.measure_encoder(model, texts)
-        records = write_records(out, rows, about, time.perf_counter() - began, machine)
-        records += write_records(out, facts_of_table, about._replace(each="table", titles=[""]), 0.0, machine)
-        records += write_records(out, walks, about._replace(each="random walk"), 0.0, machine)
-        write = encoder.write_encoder_page
-    block, kind = model.model.block, "encoder" if write is encoder.write_encoder_page else "decoder"
+    return name, split
+
+
+def _of_text(args: argparse.Namespace, subject: Any, name: str, split: str) -> tuple[Any, Callable, Callable, dict]:
+    """Returns the texts, how to measure a decoder or an encoder on them, the sections of its page, and facts."""
+    from experiments.analysis import decoder, decoder_page, encoder
+    from experiments.analysis.subject import draw_texts
+    from posjax import data
+    from posjax.models import Decoder
+
+    model, decodes = subject.model, isinstance(subject.model, Decoder)
+    if args.rows and not decodes:
+        raise ValueError(f"--rows is for decoders, and {args.checkpoint} holds an encoder: leave it out")
+    documents = data.load_documents(name, split, data_dir=args.data_dir, files=args.files, tokenizer=subject.tokenizer)
+    length = args.length if decodes else min(args.length, (model.length or 512) // 2)
+    cli.refuse_length(model, subject.params[0], length, f"--length={length:,}")
+    texts = draw_texts(documents, args.num_texts, length)
+    sizes = f"width {model.block.width}, {model.depth} layers of {model.block.num_heads} heads"
     facts = {
-        "encoding": model.encoding,
-        "model": f"{kind} of {parameters:,} parameters, width {block.width}, {model.model.depth} layers of "
-        f"{block.num_heads} heads, trained on {model.trained or 'unknown'} tokens",
-        "weights": f"{model.hash}{', with noise of the size of their quantisation' if args.noise else ''}",
+        "encoding": subject.encoding,
+        "model": f"{'decoder' if decodes else 'encoder'}, {sizes}, trained on {subject.trained or 'unknown'} tokens",
         "texts": f"{len(texts.titles)} of {length:,} tokens of {name}, {split}, chosen by a hash",
-        **_machine_facts(machine, began),
     }
-    return [out / RESULTS, *write(out, records, arrays, title, facts, command)]
+    if decodes:
+        return texts, lambda: decoder.measure_decoder(subject, texts, args.rows), decoder_page.sections, facts
+    return texts, lambda: encoder.measure_encoder(subject, texts), encoder.sections, facts
 
 
-def _analyse_images(args: argparse.Namespace, given: list[str]) -> list[pathlib.Path]:
-    import optax
+def _of_images(args: argparse.Namespace, subject: Any) -> tuple[Any, Callable, Callable, dict]:
+    """Returns the images, how to measure a ViT on them, the sections of its page, and facts."""
+    from experiments.analysis import vit, vit_page
+    from experiments.analysis.subject import choose_pictures
 
-    from experiments.analysis.measured import About, write_records
-    from experiments.analysis.noise import with_noise
-    from experiments.analysis.vision import page
-    from experiments.analysis.vision.findings import measure_all, unmeasured, work
-    from experiments.analysis.vision.moved import measure_moved, unmoved
-    from experiments.analysis.vision.subject import choose_pictures, holds_weights, load_vit
-    from experiments.progress import bar
-    from experiments.records import RESULTS
-    from experiments.studies.environment import recorded
-    from posjax.training.identity import digest
-
-    checkpoint, began = pathlib.Path(args.checkpoint), time.perf_counter()
-    if args.data is None and holds_weights(checkpoint):
-        raise ValueError(
-            f"{checkpoint} does not say which images it is for: give --data=NAME (or folder, with --data_dir)"
-        )
-    subject = load_vit(checkpoint, data_dir=args.data_dir)
-    if args.noise:
-        subject = subject._replace(params=[with_noise(params) for params in subject.params])
-    count = min(args.num_looked_into, args.num_images, _MOVED)
+    looked_into = args.num_looked_into
+    count = min(looked_into, args.num_images, _MOVED)
     images = choose_pictures(subject, args.data, args.split, args.data_dir, args.num_images, args.padding, count)
-    out = cli.writable(args.out)
-    with bar(work(images, args.num_looked_into), "image", unit_scale=True) as progress:
-        found = measure_all(images, args.num_looked_into, args.num_shown, progress.update)
-    left_out, why = unmeasured(images, args.num_looked_into), unmoved(images)
-    rows, drawn = ({}, {}) if why else measure_moved(images)
-    name = f"{checkpoint.stem}{' with noise' if args.noise else ''}"
-    machine, titles = recorded(), [f"image {index}" for index in range(len(images.originals))]
-    about = About(
-        name,
-        subject.encoding,
-        digest(subject.params)[:12],
-        optax.tree.size(subject.params[0]),
-        images.about,
-        images.digest,
-        "patch",
-        "image",
-        titles,
-    )
-    records = write_records(out, rows, about, time.perf_counter() - began, machine)
-    records += write_records(out, drawn, about._replace(each="group of channels"), 0.0, machine)
-    facts = _image_facts(images, args.num_looked_into) | _machine_facts(machine, began)
-    if left_out := [*left_out, *([f"other sizes: {why}"] if why else [])]:
-        facts["left out"] = "; ".join(left_out)
-    command = cli.command_line("analyse", given)
-    title = f"What a ViT with {subject.encoding} looks at"
-    return [
-        *([out / RESULTS] if records else []),
-        *page.write_analysis(images, found, records, out, title, facts, command),
-    ]
-
-
-def _image_facts(images: Any, looked_into: int) -> dict[str, str]:
-    subject, (height, width) = images.subject, images.grid
-    block = subject.model.block
-    return {
-        "encoding": f"{subject.encoding}, injection {subject.model.injection}",
-        "model": f"width {block.width}, {subject.model.depth} layers of {block.num_heads} heads, {height}x{width} patches of "
-        f"{images.patch}x{images.patch} pixels, pooling {subject.model.pooling}, {subject.model.num_registers} registers",
+    model, (height, width) = subject.model, images.grid
+    facts = {
+        "encoding": f"{subject.encoding}, injection {model.injection}",
+        "model": f"width {model.block.width}, {model.depth} layers of {model.block.num_heads} heads, {height}x{width} "
+        f"patches of {images.patch}x{images.patch} pixels, pooling {model.pooling}, {model.num_registers} registers",
         "seeds": ", ".join(map(str, subject.seeds)),
         "images": f"{len(images.pixels)} of {images.about}, the first {looked_into} looked into",
     }
+    if left_out := vit.left_out(images, looked_into):
+        facts["left out"] = "; ".join(left_out)
+    measure = functools.partial(vit.measure_vit, images, looked_into, args.num_shown)
+    return images, measure, functools.partial(vit_page.sections, images=images), facts
 
 
 def _machine_facts(machine: dict[str, Any], began: float) -> dict[str, str]:

@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    from experiments.analysis.vision.accuracy import load_classifier
+    from experiments.analysis.accuracy import load_classifier
 
     if args.images and (args.data or args.split or args.data_dir or args.limit):
         raise ValueError("--images are pictures without labels: --data, --split, --data_dir and --limit are for sets")
@@ -80,7 +80,7 @@ def _sizes(args: argparse.Namespace, subject) -> list[tuple[int, int]]:
 
 
 def _print_accuracy(args: argparse.Namespace, subject, sizes: list[tuple[int, int]]) -> None:
-    from experiments.analysis.vision.accuracy import accuracy, read_set
+    from experiments.analysis.accuracy import accuracy, read_set
     from posjax.describe.markdown import grid
 
     images = read_set(subject, args.data, args.split, args.data_dir, args.limit)
@@ -94,7 +94,7 @@ def _print_accuracy(args: argparse.Namespace, subject, sizes: list[tuple[int, in
 
 
 def _print_classes(args: argparse.Namespace, subject, sizes: list[tuple[int, int]]) -> None:
-    from experiments.analysis.vision.accuracy import label_names, likeliest
+    from experiments.analysis.accuracy import label_names, likeliest
 
     names = label_names(subject, args.classes)
     for size in sizes:

@@ -8,7 +8,7 @@ from goldens.pretrained_cases import made
 from PIL import Image
 
 from experiments import evaluate
-from experiments.analysis.vision import accuracy
+from experiments.analysis import accuracy
 from experiments.cli import load
 from posjax import data, pretrained
 from posjax.models import BlockConfig, ViT

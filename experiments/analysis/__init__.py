@@ -1,1 +1,1 @@
-"""Trained models: attention, codes, filters, robustness and accuracy of vision transformers; a read-out of positions."""
+"""Trained models and their positions: one look into decoders, encoders and ViTs, findings as records, and a page."""

@@ -2,18 +2,20 @@
 
 from typing import NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
+from experiments.analysis.subject import Subject
 from posjax.describe import probes
 from posjax.describe.worlds import Part
 from posjax.encoding import Array, Dims, Encoding, Params, Site, axes
 
 
 class Waves(NamedTuple):
-    """The pairs of channels that turn, and their angles from patch to patch.
+    """The pairs of channels that turn, and their angles from token to token.
 
-    `wave` is in radians per patch along each axis, within a half turn: whole patches cannot show more.
+    `wave` is in radians per token or patch along each axis, within a half turn: whole patches cannot show more.
     """
 
     pairs: list[tuple[int, int]]
@@ -33,6 +35,17 @@ class FrequencyUse(NamedTuple):
     product: Float[np.ndarray, "H P"]  # mean of |q_c| |k_c| over the pairs of tokens of an image, and over images
 
 
+def layer_waves(subject: Subject, site: Site) -> list[Waves | None]:
+    """Returns the frequencies of each layer; layers with one encoding and its parameters share them."""
+    known, by_layer = {}, []
+    for name, encoding, params in subject.layers:
+        key = encoding, name if jax.tree.leaves(params) else ""
+        if key not in known:
+            known[key] = waves(encoding, params, subject.dims, site)
+        by_layer.append(known[key])
+    return by_layer
+
+
 def waves(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Waves | None:
     """The wave vectors of every head, read off `rotate`; None if it does not turn pairs of channels.
 
@@ -41,14 +54,12 @@ def waves(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Waves |
       site: the model's tokens; (0, 0) and its neighbours must be among them.
     """
     placed = encoding.place(params, site)
-    found = probes.linear_rotation(Part(encoding, params, placed), dims)
-    turns = None if found is None else probes.turns(found.query)
+    rotation = probes.linear_rotation(Part(encoding, params, placed), dims)
+    turns = None if rotation is None else probes.turns(rotation.query)
     if turns is None or not turns.pairs:
         return None
     rates = probes.frequencies(turns, site, placed)
-    if rates is None:
-        return None
-    return Waves(turns.pairs, rates * _units(site, placed)[:, None, None])
+    return None if rates is None else Waves(turns.pairs, rates * _units(site, placed)[:, None, None])
 
 
 def frequency_use(
@@ -62,26 +73,20 @@ def frequency_use(
 
     Args:
       q: queries.
-      k: keys.
+      k: keys, of as many heads or fewer.
       pairs: channels (a, b), as in `Waves`.
       site: site of the tokens; tokens without position, which do not turn, are then left out.
-
-    Raises:
-      ValueError: heads of keys that do not divide the heads of queries.
     """
-    heads, key_heads = np.shape(q)[2], np.shape(k)[2]
-    if heads % key_heads:
-        raise ValueError(f"{key_heads} key heads cannot be shared evenly by {heads} query heads")
     if site is not None:
         stand = np.flatnonzero((np.asarray(site.prefix) == 0) & (np.asarray(site.segment) > 0))
         q, k = np.asarray(q)[:, stand], np.asarray(k)[:, stand]
-    query, key = _mean_norms(q, pairs), np.repeat(_mean_norms(k, pairs), heads // key_heads, axis=1)
+    query, key = (_mean_norms(x, pairs) for x in (q, k))
+    key = np.repeat(key, query.shape[1] // key.shape[1], axis=1)
     return FrequencyUse(query.mean(axis=0), key.mean(axis=0), (query * key).mean(axis=0))
 
 
 def _mean_norms(x: Float[Array, "B T H D"], pairs: list[tuple[int, int]]) -> Float[np.ndarray, "B H P"]:
-    x = np.asarray(x, np.float64)
-    first, second = (x[..., [pair[side] for pair in pairs]] for side in (0, 1))
+    first, second = np.moveaxis(np.asarray(x, np.float64)[..., np.asarray(pairs)], -1, 0)
     return np.hypot(first, second).mean(axis=1)
 
 
@@ -90,13 +95,12 @@ def _units(site: Site, placed: Site) -> Float[np.ndarray, " A"]:
     before, after = (np.asarray(axes(each), np.float64) for each in (site, placed))
     if before.shape != after.shape:
         return np.ones(after.shape[1])
-    stand = np.asarray(site.prefix) == 0
-    found = []
+    stand, units = np.flatnonzero(np.asarray(site.prefix) == 0), []
     for axis in range(before.shape[1]):
-        first, last = (np.flatnonzero(stand & (before[:, axis] == pick(before[stand, axis]))) for pick in (min, max))
-        span = before[last[0], axis] - before[first[0], axis]
-        found.append((after[last[0], axis] - after[first[0], axis]) / span if span else 1.0)
-    return np.array(found)
+        first, last = (stand[pick(before[stand, axis])] for pick in (np.argmin, np.argmax))
+        span = before[last, axis] - before[first, axis]
+        units.append((after[last, axis] - after[first, axis]) / span if span else 1.0)
+    return np.array(units)
 
 
 def share_of_pairs(use: Float[np.ndarray, "H P"], magnitude: Float[np.ndarray, "H P"], part: float) -> np.ndarray:

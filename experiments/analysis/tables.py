@@ -5,7 +5,7 @@ are of the table with its mean row taken off, summed over channels.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -28,23 +28,10 @@ def learned_tables(params: Any) -> dict[str, Float[np.ndarray, "..."]]:
     }
 
 
-class TableSpectrum(NamedTuple):
-    """The share of variance in each principal component, and the number of components that hold 90 % of it."""
-
-    share: Float[np.ndarray, " K"]
-    for_90: int
-
-
-def spectrum(table: Float[Array, "*grid M"]) -> TableSpectrum:
-    """Returns the squared singular values of the table without its mean row, over their sum.
-
-    Raises:
-      ValueError: all rows are equal, or the table has fewer than two axes.
-    """
-    rows = _centred(table)
-    share = np.linalg.svd(rows, compute_uv=False) ** 2
-    share /= share.sum()
-    return TableSpectrum(share, int(np.searchsorted(np.cumsum(share), 0.9 - 1e-12)) + 1)
+def spectrum(table: Float[Array, "*grid M"]) -> Float[np.ndarray, " K"]:
+    """Returns the share of variance in each principal component of the table without its mean row."""
+    power = np.linalg.svd(_centred(table), compute_uv=False) ** 2
+    return power / power.sum()
 
 
 def mean_by_offset(values: Float[np.ndarray, "*B N N"], place: Int[np.ndarray, "N A"]) -> Float[np.ndarray, "..."]:
@@ -75,9 +62,6 @@ def similarity_by_offset(table: Float[Array, "*grid M"]) -> Float[np.ndarray, "*
 
     Returns:
       2 n - 1 entries on each axis of n places, with the offset 0 in the middle: [2 N - 1] or [2 h - 1, 2 w - 1].
-
-    Raises:
-      ValueError: the table has fewer than two axes.
     """
     rows, grid = _rows(table)
     norm = np.linalg.norm(rows, axis=1)
@@ -86,34 +70,17 @@ def similarity_by_offset(table: Float[Array, "*grid M"]) -> Float[np.ndarray, "*
     return mean_by_offset(unit @ unit.T, place)
 
 
-class GridShares(NamedTuple):
-    """Shares of variance that the codes of rows and of columns explain; `both` is the sum, as they are orthogonal."""
-
-    row: float
-    column: float
-    both: float
-
-
-def row_plus_column(table: Float[Array, "h w M"]) -> GridShares:
-    """Returns the shares of a table of a grid that row code + column code explain: 1 - residual / total.
+def row_plus_column(table: Float[Array, "h w M"]) -> tuple[float, float]:
+    """Returns the shares of a grid's variance that the codes of rows, and the codes of columns, explain.
 
     The two-way analysis of variance without interaction: the code of a row is the mean over its columns, less the mean of
-    all. A share of 1 is a table that `learned_factorized(combine="sum")` can hold. Chance, for independent rows, is
-    (h - 1) / (h w - 1) for rows and (w - 1) / (h w - 1) for columns.
-
-    Raises:
-      ValueError: the table is not [h, w, M], or all its rows are equal.
+    all. The codes are orthogonal; shares that sum to 1 are a table that `learned_factorized(combine="sum")` can hold. Chance,
+    for independent rows, is (h - 1) / (h w - 1) for rows and (w - 1) / (h w - 1) for columns.
     """
-    if np.ndim(table) != 3:
-        raise ValueError(
-            f"a table of a grid is [h, w, M], got {np.shape(table)}: reshape its rows, without the prefix's"
-        )
-    height, width = np.shape(table)[:2]
-    centred = _centred(table).reshape(height, width, -1)
-    total = (centred**2).sum()
-    row = width * (centred.mean(axis=1) ** 2).sum() / total
-    column = height * (centred.mean(axis=0) ** 2).sum() / total
-    return GridShares(float(row), float(column), float(row + column))
+    centred = _centred(table).reshape(np.shape(table))
+    rows, columns = (centred.mean(axis=axis, keepdims=True) for axis in (1, 0))
+    total = (centred**2).mean()
+    return float((rows**2).mean() / total), float((columns**2).mean() / total)
 
 
 def untrained_rows(table: Float[Array, "*grid M"]) -> Bool[np.ndarray, "*grid"]:
@@ -123,9 +90,6 @@ def untrained_rows(table: Float[Array, "*grid M"]) -> Bool[np.ndarray, "*grid"]:
     N(0, 0.02^2) are independent: the mean of k cosines has a standard deviation of 1 / sqrt(k M). Trained rows resemble
     their neighbours far more, or are long (that of a class token). A row is untrained if neither holds, by 3 standard
     deviations. Weight decay may have shortened untrained rows.
-
-    Raises:
-      ValueError: the table has fewer than two axes.
     """
     rows, grid = _rows(table)
     width, norm = rows.shape[1], np.linalg.norm(rows, axis=1)
@@ -148,11 +112,8 @@ def radius_spread(table: Float[Array, "N M"]) -> float:
     Yedidia (2023), "GPT-2's positional embedding matrix is a helix" (lesswrong.com), saw it in three components. The
     components are scaled to variance 1; a circle has no spread. Beware: components of any smooth table look like waves
     (Antognini & Sohl-Dickstein 2018, arXiv 1806.08805). Read this number beside that of a random walk of the same size.
-
-    Raises:
-      ValueError: the table is not [N, M], it is constant, or has fewer than two components.
     """
-    scores = _scores(table, pairs=1)[:, :2]
+    scores = _scores(table)[:, :2]
     radius = np.hypot(*(scores / scores.std(axis=0)).T)
     return float(radius.std() / radius.mean())
 
@@ -162,11 +123,8 @@ def sinusoid_share(table: Float[Array, "N M"], count: int = 4) -> float:
 
     Frequencies are taken one by one, the one that explains most of the rest each time (orthogonal matching pursuit); each
     channel has its own amplitude and phase.
-
-    Raises:
-      ValueError: the table is not [N, M], it is constant, or has fewer components than `count` asks for.
     """
-    scores = rest = _scores(table, count)
+    scores = rest = _scores(table)
     position, chosen = np.arange(len(scores), dtype=np.float64), []
     for _ in range(count):
         chosen.append(_best_frequency(rest, position))
@@ -177,8 +135,6 @@ def sinusoid_share(table: Float[Array, "N M"], count: int = 4) -> float:
 
 def _rows(table: Float[Array, "*grid M"]) -> tuple[Float[np.ndarray, "N M"], tuple[int, ...]]:
     table = np.asarray(table, np.float64)
-    if table.ndim < 2:
-        raise ValueError(f"a table of codes is [N, M] or [h, w, M], got {table.shape}")
     return table.reshape(-1, table.shape[-1]), table.shape[:-1]
 
 
@@ -190,12 +146,8 @@ def _centred(table: Float[Array, "*grid M"]) -> Float[np.ndarray, "N M"]:
     return centred
 
 
-def _scores(table: Float[Array, "N M"], pairs: int) -> Float[np.ndarray, "N K"]:
+def _scores(table: Float[Array, "N M"]) -> Float[np.ndarray, "N K"]:
     """Returns each position's scores on the principal components."""
-    if np.ndim(table) != 2 or 2 * pairs > min(np.shape(table)):
-        raise ValueError(
-            f"{pairs} pairs of components need a table [N, M] of {2 * pairs} or more, got {np.shape(table)}"
-        )
     left, value, _ = np.linalg.svd(_centred(table), full_matrices=False)
     return left * value
 
@@ -206,9 +158,7 @@ def _best_frequency(scores: Float[np.ndarray, "N K"], position: Float[np.ndarray
     grid = np.arange(low, high + step / 2, step)
     for _ in range(6):
         waves = _waves(position, grid[:, None])
-        amounts = (waves.reshape(-1, len(position)) @ scores).reshape(
-            len(grid), 3, -1
-        )  # one product: a batch is slower
+        amounts = (waves.reshape(-1, len(position)) @ scores).reshape(len(grid), 3, -1)  # faster than a batch
         inverse = np.linalg.pinv(np.einsum("fan,fbn->fab", waves, waves), hermitian=True)
         best = grid[int(np.argmax((amounts * (inverse @ amounts)).sum(axis=(1, 2))))]
         grid = np.clip(np.linspace(best - step, best + step, 11), low, high)

@@ -16,7 +16,11 @@ import numpy as np
 from jaxtyping import Float
 
 from experiments import cli
+from experiments.analysis.layers import look
+from experiments.analysis.subject import choose_pictures, draw_texts, load_subject
 from experiments.analysis.tables import mean_by_offset
+from posjax import data
+from posjax.encoding import sites
 
 FOLDER = pathlib.Path(__file__).parents[2] / "results" / "trained"
 FILE = FOLDER / "attention.json"
@@ -51,28 +55,23 @@ def attention_by_offset(weights: Float[np.ndarray, "N H T T"], height: int, widt
 
 def look_at_decoder(folder: pathlib.Path) -> dict[str, Any]:
     """Returns the encoding of a decoder, and the weights of its heads by distance."""
-    from experiments.analysis.language import heads, subject
-    from posjax import data
-    from posjax.encoding import sites
-
-    model = subject.load_text_model(folder)
-    texts = subject.draw_texts(data.load_documents("pydoc_topics", "validation"), _TEXTS, model.trained)
-    look, site = heads.look_into(model.model), sites(model.trained)
-    seen = [[layer.weights for layer in look(model.params, text[:-1], site)] for text in texts.tokens]
-    layers = [attention_by_distance(np.stack(each)) for each in zip(*seen, strict=True)]
-    return {"spec": model.encoding, "heads": _rounded(layers)}
+    subject = load_subject(folder)
+    texts = draw_texts(data.load_documents("pydoc_topics", "validation"), _TEXTS, subject.trained)
+    site = sites(subject.trained)
+    seen = [look(subject.model, subject.params[0], text[None, :-1], site).weights for text in texts.tokens]
+    layers = [attention_by_distance(np.concatenate(each)) for each in zip(*seen, strict=True)]
+    return {"spec": subject.encoding, "heads": _rounded(layers)}
 
 
 def look_at_vit(folder: pathlib.Path) -> dict[str, Any]:
     """Returns the encoding of a ViT, and the weights of its first layer's heads by offset."""
-    from experiments.analysis.vision import intermediates, subject
-
-    vit = subject.load_vit(folder)
-    images = subject.choose_pictures(vit, None, None, None, _IMAGES).pixels
-    height, width = vit.model.patches(*vit.model.image_size)
-    look = intermediates.intermediates_of(vit.model, vit.model.sites(*vit.model.image_size))
-    weights = np.asarray(look(vit.params[0], vit.normalised(images)).weights[0])
-    return {"spec": vit.model.encoding, "heads": _rounded(attention_by_offset(weights, height, width))}
+    vit = load_subject(folder)
+    images = choose_pictures(vit, None, None, None, _IMAGES)
+    layers = look(vit.model, vit.params[0], vit.normalised(images.pixels), images.site)
+    return {
+        "spec": vit.model.encoding,
+        "heads": _rounded(attention_by_offset(np.asarray(layers.weights[0]), *images.grid)),
+    }
 
 
 def _rounded(values: Any) -> Any:
@@ -80,9 +79,9 @@ def _rounded(values: Any) -> Any:
 
 
 def _looks() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for kind, look in (("decoder", look_at_decoder), ("vit", look_at_vit)):
+    for kind, measure in (("decoder", look_at_decoder), ("vit", look_at_vit)):
         for folder in sorted(path for path in (FOLDER / kind).iterdir() if path.is_dir()):
-            yield kind, folder.name, look(folder)
+            yield kind, folder.name, measure(folder)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -8,7 +8,6 @@ import numpy as np
 from experiments.records import Records, read_study
 from experiments.report.statistics import difference_of, finite_values, mean_interval, term
 from posjax.files import replace_file
-from posjax.jsonl import parse_json
 
 PAGE = pathlib.Path("docs/vit_and_llm.md")
 GEMMA, MINILM, DINO = "gemma-3-270m", "all-MiniLM-L6-v2", "dinov2-small-saliency"
@@ -41,7 +40,7 @@ def render(records: Records, directory: pathlib.Path = pathlib.Path("results")) 
         dino=DINO,
         **_of_gemma(records),
         **_of_minilm(records),
-        **_of_dino(records, directory / "real_models" / DINO),
+        **_of_dino(records),
     )
 
 
@@ -93,12 +92,11 @@ def _of_minilm(records: Records) -> dict[str, str]:
     }
 
 
-def _of_dino(records: Records, folder: pathlib.Path) -> dict[str, str]:
-    numbers = parse_json((folder / "numbers.json").read_bytes(), folder / "numbers.json")
-    prefix = np.mean(numbers["attention_to_prefix_share"]["seed, layer, head"])
+def _of_dino(records: Records) -> dict[str, str]:
+    shares = records.studies[DINO].rows["as loaded"][0].metrics["attention on tokens without position"]
     cosine, grid = "cosine of the class token", "variance in row + column codes"
     return {
-        "prefix": f"{100 * prefix:.0f}",
+        "prefix": f"{100 * np.mean([*shares.values()]):.0f}",
         "grid": _mean(records, DINO, "the table", grid, 1, 100),
         "shuffled_grid": _mean(records, DINO, "the table with its rows shuffled", grid, 1, 100),
         "cut_table": _mean(records, DINO, "252x252, not resized", cosine, 2),

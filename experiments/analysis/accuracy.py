@@ -1,5 +1,6 @@
 """The subject of `experiments.evaluate`: a model with the parameters of each seed, on images of any size."""
 
+import dataclasses
 import pathlib
 from collections.abc import Iterator
 from typing import Any
@@ -8,31 +9,32 @@ import jax
 import numpy as np
 from scipy.stats import binomtest
 
-from experiments.analysis.vision.subject import TrainedViT, load_vit
+from experiments.analysis.subject import Subject, load_subject
 from experiments.report.statistics import mean_interval
 from posjax import data
 from posjax.data.folders import pictures_in
 from posjax.encodings.resize import resampling
-from posjax.models import resize_params
+from posjax.models import ViT, resize_params
 
 
-def load_classifier(checkpoint: pathlib.Path, method: str | None, **options: Any) -> TrainedViT:
-    """Loads a model with a head, as `load_vit` does; `method` resizes its tables, None by its own.
+def load_classifier(checkpoint: pathlib.Path, method: str | None, **options: Any) -> Subject:
+    """Loads a model with a head, as `load_subject` does; `method` resizes its tables, None by its own.
 
     Raises:
       ValueError: the model has no head, or the method is unknown.
     """
     if method is not None:
         resampling(method)  # raises now, not behind the first batch
-    subject = load_vit(checkpoint, **options)
-    if not subject.model.num_classes or subject.model.pooling == "none":
+    subject = load_subject(checkpoint, **options)
+    model = subject.model
+    if not isinstance(model, ViT) or not model.num_classes or model.pooling == "none":
         raise ValueError(
             f"{checkpoint} has no head, so it knows no classes: train one on it, or look at experiments.analyse"
         )
-    return subject if method is None else subject._replace(method=method)
+    return subject if method is None else dataclasses.replace(subject, method=method)
 
 
-def read_set(subject: TrainedViT, name: str | None, split: str | None, directory: str | None, limit: int | None):
+def read_set(subject: Subject, name: str | None, split: str | None, directory: str | None, limit: int | None):
     """Loads the images of a set whose labels are the model's classes.
 
     Raises:
@@ -53,7 +55,7 @@ def read_set(subject: TrainedViT, name: str | None, split: str | None, directory
 
 
 def accuracy(
-    subject: TrainedViT, images, size: tuple[int, int], mode: str | None, fraction: float, batch_size: int
+    subject: Subject, images, size: tuple[int, int], mode: str | None, fraction: float, batch_size: int
 ) -> tuple[str, str]:
     """Returns top-1 and top-5 accuracy in per cent, with their 95 % intervals, as text."""
     hits = np.zeros((len(subject.params), 2))
@@ -76,7 +78,7 @@ def rank_of(logits: np.ndarray, label: np.ndarray) -> np.ndarray:
 
 
 def likeliest(
-    subject: TrainedViT, folder: pathlib.Path, size: tuple[int, int], mode: str | None, fraction: float, top: int
+    subject: Subject, folder: pathlib.Path, size: tuple[int, int], mode: str | None, fraction: float, top: int
 ) -> Iterator[tuple[str, list[tuple[int, float]]]]:
     """Yields the path of each picture in a folder and below, and its likeliest classes (index, probability) over all seeds.
 
@@ -92,7 +94,7 @@ def likeliest(
         yield picture.relative_to(folder).as_posix(), [(int(index), float(chance[index])) for index in order]
 
 
-def label_names(subject: TrainedViT, path: str | None) -> tuple[str, ...]:
+def label_names(subject: Subject, path: str | None) -> tuple[str, ...]:
     """Returns the names of the model's classes: from a file (one a line), its configuration or its data, or else numbers.
 
     Raises:
@@ -107,7 +109,7 @@ def label_names(subject: TrainedViT, path: str | None) -> tuple[str, ...]:
     return names
 
 
-def _at(subject: TrainedViT, size: tuple[int, int]):
+def _at(subject: Subject, size: tuple[int, int]):
     """Returns a function (pixels [n, h, w, C], batch size) -> logits [n, classes] of each seed; it fills up batches."""
     changed = [resize_params(subject.model, params, size, subject.method) for params in subject.params]
     model, site = changed[0][0], changed[0][0].sites(*size)
@@ -123,7 +125,7 @@ def _at(subject: TrainedViT, size: tuple[int, int]):
 
 
 def _preprocessed(
-    picture: Any, subject: TrainedViT, size: tuple[int, int], mode: str | None, fraction: float
+    picture: Any, subject: Subject, size: tuple[int, int], mode: str | None, fraction: float
 ) -> np.ndarray:
     own = subject.data.mode if subject.data and subject.data.mode != "native" else "crop"
     return data.preprocess(picture, size, mode or own, channels=subject.channels, crop_fraction=fraction)

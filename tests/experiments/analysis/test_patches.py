@@ -1,10 +1,11 @@
-"""Attention distance and rollout against numbers by hand."""
+"""Attention by distance, of the class token, and rollout against numbers by hand."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments.analysis.vision.attention import (
+from experiments.analysis.patches import (
+    attention_by_distance,
     attention_distance,
     attention_of_prefix,
     distances,
@@ -13,9 +14,8 @@ from experiments.analysis.vision.attention import (
     rollout_map,
     share_of_prefix,
     spread,
-    uniform_distance,
 )
-from posjax import grid, sites
+from posjax import grid
 
 
 def softmax_of(shape, seed=0):
@@ -37,25 +37,13 @@ def test_patches_are_found_wherever_they_stand_in_the_row():
     assert np.array(order)[patch_index(turned)].tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
-@pytest.mark.parametrize(
-    ("site", "parts"),
-    [
-        (sites(4), "two axes, as in posjax.grid"),
-        (grid(2, 2)._replace(segment=np.array([1, 1, 1, 0], np.int32)), "3 patches do not fill the grid of 2x2"),
-    ],
-)
-def test_what_is_no_grid_is_refused(site, parts):
-    with pytest.raises(ValueError, match=parts):
-        patch_index(site)
-
-
 def test_uniform_attention_on_two_by_two_patches():
     """Four keys: the query's own, two a side away, and one a diagonal."""
     site, expected = grid(2, 2), (0 + 1 + 1 + np.sqrt(2)) / 4
     weights = jnp.full((3, 2, 4, 4), 0.25)
     np.testing.assert_allclose(attention_distance(weights, site), [expected] * 2, rtol=1e-6)
     np.testing.assert_allclose(attention_distance(weights, site, patch_size=16), [16 * expected] * 2, rtol=1e-6)
-    assert uniform_distance(site, 16) == pytest.approx(16 * expected)
+    assert distances(site, 16).mean() == pytest.approx(16 * expected)
 
 
 def test_attention_to_oneself_goes_nowhere_and_heads_are_told_apart():
@@ -80,22 +68,6 @@ def test_what_goes_to_the_class_token_is_left_out_and_the_rest_counts_whole():
         found = attention_distance(weights, site)
     assert found[0] == pytest.approx(uniform)
     assert np.isnan(found[1])
-
-
-def test_weights_of_other_tokens_are_refused(unchecked_shapes):
-    with pytest.raises(ValueError, match=r"4 tokens of the site, got \(1, 1, 5, 5\): posjax.grid"):
-        attention_distance(np.ones((1, 1, 5, 5)), grid(2, 2))
-    layer = np.full((2, 3, 5, 5), 0.2)
-    for wrong in ([layer[0]], [layer, layer[:1]], [layer, layer[..., :4, :4]], layer):
-        with pytest.raises(ValueError, match=r"rollout takes weights \[B, H, T, T\] of each layer"):
-            rollout(wrong)
-    np.testing.assert_allclose(rollout(layer[None]), rollout([layer]))
-    with pytest.raises(
-        ValueError, match=r"a flow is \[B, T, T\] with the 4 tokens of the site, got \(2, 5, 5\): posjax.grid"
-    ):
-        rollout_map(rollout([layer]), grid(2, 2), token=0)
-    with pytest.raises(ValueError, match="at least one layer"):
-        rollout([])
 
 
 def test_rollout_of_identities_is_the_identity_and_rows_sum_to_one():
@@ -132,3 +104,13 @@ def test_what_tokens_without_position_read():
     order = [4, 1, 3, 0, 2]
     turned = type(site)(site.position[order], site.segment[order], site.prefix[order])
     assert attention_of_prefix(weights[:, :, order][..., order], turned).tolist() == shares.tolist()
+
+
+def test_attention_by_distance():
+    """Uniform attention is the same at every distance, and a head that looks one patch to the right has it at 1."""
+    uniform = attention_by_distance(np.full((2, 4, 7, 7), 1 / 7), grid(2, 3, prefix=1))
+    np.testing.assert_allclose(uniform, np.full((2, 4, 3), 1 / 6))
+    weights = np.zeros((1, 1, 6, 6))
+    weights[0, 0, range(6), [token + (token % 3 < 2) for token in range(6)]] = 1
+    found = attention_by_distance(weights, grid(2, 3))[0, 0]
+    np.testing.assert_allclose(found, [2 / 6, 4 / 22, 0])  # of the 6, 22 and 8 pairs so far apart

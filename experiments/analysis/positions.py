@@ -7,7 +7,7 @@ encoding without such an action shows codes of 0, an agreement of 1, a bias of 0
 import numpy as np
 from jaxtyping import Float
 
-from experiments.analysis.vision.attention import patch_index
+from experiments.analysis.patches import patch_index
 from posjax.describe import probes
 from posjax.describe.worlds import Part
 from posjax.encoding import Array, Dims, Encoding, Params, Site
@@ -17,15 +17,7 @@ def similarity_map(table: Float[Array, "h w M"]) -> Float[np.ndarray, "h w h w"]
     """Returns the cosine similarity of the code at (row, column) to the code at every other place; nan for zero codes.
 
     Dosovitskiy et al. (2020), arXiv 2010.11929, figure 7 centre and figure 10: result[row, column] is a tile there.
-
-    Raises:
-      ValueError: the table is not [h, w, M].
     """
-    if np.ndim(table) != 3:
-        raise ValueError(
-            f"a table of codes is [h, w, M], got {np.shape(table)}: leave out the rows of class token and registers, and "
-            "reshape the others to their grid"
-        )
     table = np.asarray(table, np.float64)
     length = np.linalg.norm(table, axis=-1, keepdims=True)
     unit = table / np.where(length > 0, length, np.nan)
@@ -38,11 +30,8 @@ def code_table(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Fl
     Args:
       dims: the sizes of the model.
       site: the model's tokens, not yet placed.
-
-    Raises:
-      ValueError: the patches do not fill a grid.
     """
-    codes, _ = probes.codes(_placed(encoding, params, site), dims)
+    codes, _ = probes.codes(Part(encoding, params, encoding.place(params, site)), dims)
     return np.asarray(codes)[patch_index(site)]
 
 
@@ -54,29 +43,18 @@ def rotation_agreement(
     This is the mean of q' . k' over q = k of all directions, relative to the mean of q . k: trace(R_q^T R_k) / D. For a
     rotary encoding it is the mean cosine of the angles between the two places, 1 at the same place. It does not depend on
     content (`frequencies.frequency_use` does). None if `rotate` is not linear in q and k.
-
-    Raises:
-      ValueError: the patches do not fill a grid.
     """
-    found = probes.linear_rotation(_placed(encoding, params, site), dims)
-    if found is None:
+    rotation = probes.linear_rotation(Part(encoding, params, encoding.place(params, site)), dims)
+    if rotation is None:
         return None
     index = patch_index(site)
-    query, key = (np.moveaxis(each[index.ravel()], 1, 0).reshape(dims.num_heads, index.size, -1) for each in found)
+    query, key = (np.moveaxis(x[index.ravel()], 1, 0).reshape(dims.num_heads, index.size, -1) for x in rotation)
     return (query @ np.swapaxes(key, 1, 2) / dims.head_dim).reshape(-1, *index.shape, *index.shape)
 
 
 def bias_map(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Float[np.ndarray, "H h w h w"]:
-    """The `bias` of a query at (row, column) and a key anywhere; random content if it reads content.
-
-    Raises:
-      ValueError: the patches do not fill a grid.
-    """
-    found, _ = probes.bias(_placed(encoding, params, site), dims)
+    """The `bias` of a query at (row, column) and a key anywhere; random content if it reads content."""
+    bias, _ = probes.bias(Part(encoding, params, encoding.place(params, site)), dims)
     index = patch_index(site)
-    among = np.asarray(found)[:, index.ravel()][..., index.ravel()]
+    among = np.asarray(bias)[:, index.ravel()][..., index.ravel()]
     return among.reshape(-1, *index.shape, *index.shape)
-
-
-def _placed(encoding: Encoding, params: Params, site: Site) -> Part:
-    return Part(encoding, params, encoding.place(params, site))

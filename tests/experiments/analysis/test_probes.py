@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.analysis.vision.probes import (
+from experiments.analysis.probes import (
     position_probe,
     right_when_shuffled,
     right_when_translated,
@@ -42,13 +42,6 @@ def test_images_are_shuffled_differently_and_by_the_generator_alone():
     assert (found != shuffle_patches(images, 2, 1.0, np.random.default_rng(1))).any()
 
 
-def test_shuffles_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="patches of 4x4 do not tile images of 6x8"):
-        shuffle_patches(images_of(), 4, 0.5, np.random.default_rng(0))
-    with pytest.raises(ValueError, match=r"share=1.5 of the patches must lie in \[0, 1\]"):
-        shuffle_patches(images_of(), 2, 1.5, np.random.default_rng(0))
-
-
 def test_content_moves_down_and_right():
     images = images_of() + 1
     moved = translate(images, 2, 3)
@@ -62,11 +55,9 @@ def test_content_moves_down_and_right():
     np.testing.assert_array_equal(translate(images, 1, 0, "reflect")[:, 0], images[:, 1])
 
 
-def test_shifts_that_cannot_be_are_refused():
-    with pytest.raises(ValueError, match="no padding is named 'blak'; did you mean 'black'"):
+def test_a_padding_that_there_is_not_is_refused():
+    with pytest.raises(ValueError, match="did you mean 'black'"):
         translate(images_of(), 1, 1, "blak")
-    with pytest.raises(ValueError, match=r"by \(0, -8\) pixels leaves nothing of images of 6x8"):
-        translate(images_of(), 0, -8)
 
 
 def test_who_counts_pixels_does_not_mind_and_who_looks_at_a_corner_does():
@@ -89,27 +80,21 @@ def test_who_counts_pixels_does_not_mind_and_who_looks_at_a_corner_does():
 def test_a_token_that_holds_its_position_is_read_and_noise_is_not():
     site, rng = grid(3, 4, prefix=2), np.random.default_rng(0)
     noise = rng.standard_normal((2, 30, 14, 16))
-    fitted, held_out = noise
-    nothing = position_probe(fitted, held_out, site)
-    assert -0.2 < nothing.row < 0.05
-    assert -0.2 < nothing.column < 0.05
-    assert nothing.patch < 0.2
+    row, column, patch = position_probe(*noise, site)
+    assert -0.2 < row < 0.05
+    assert -0.2 < column < 0.05
+    assert patch < 0.2
     rows_only = noise.copy()
     rows_only[:, :, 2:, 3] += 10 * site.position[2:, 0]
-    found = position_probe(*rows_only, site)
-    assert found.row > 0.95
-    assert found.column < 0.05
+    row, column, _ = position_probe(*rows_only, site)
+    assert row > 0.95
+    assert column < 0.05
     table = noise.copy()
     table[:, :, 2:, :12] = 5 * np.eye(12)
-    whole = position_probe(*table, site)
-    assert (whole.row, whole.column) == pytest.approx((1, 1), abs=1e-4)
-    assert whole.patch == 1
+    assert position_probe(*table, site) == pytest.approx((1, 1, 1), abs=1e-4)
 
 
 def test_a_feature_that_never_varies_is_no_feature_and_one_row_has_no_r_squared():
     constant = np.ones((4, 6, 3))
-    found = position_probe(constant, constant, grid(2, 3))
-    assert (found.row, found.column) == pytest.approx((0, 0), abs=1e-12)
-    assert np.isnan(position_probe(constant, constant, grid(1, 6)).row)
-    with pytest.raises(ValueError, match="got 0 and 4"):
-        position_probe(constant[:0], constant, grid(2, 3))
+    assert position_probe(constant, constant, grid(2, 3))[:2] == pytest.approx((0, 0), abs=1e-12)
+    assert np.isnan(position_probe(constant, constant, grid(1, 6))[0])

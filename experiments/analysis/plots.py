@@ -1,10 +1,9 @@
-"""Pictures of a ViT's parameters and attention, and curves by depth, frequency, shuffle and shift.
+"""Pictures of a ViT's parameters and attention, and curves by depth, shuffle and shift.
 
-Figures are free of pyplot; draw and save them under `matplotlib.rc_context(STYLE)`. The first axis R of a curve's values is
-the seed: means are drawn with their 95 % interval over seeds.
+The first axis R of a curve's values is the seed: means are drawn with their 95 % interval over seeds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -13,7 +12,7 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from experiments.analysis.vision.filters import Components
+from experiments.analysis.page import finish, layer_axis, line, log_bar
 from experiments.report.statistics import Interval, mean_interval
 from posjax.describe.figures import GREY, HUES, MARKERS, SMALL
 from posjax.describe.worlds import evenly
@@ -23,20 +22,6 @@ _LAYERS, _HEADS = 6, 6  # shown at most
 _GAP, _SCALE = 3, 8  # pixels between tiles, and pixels of a cell in them
 _LEAST = 32  # least pixels on a side of a filter
 _DASHED = dict(color=GREY, linewidth=1.0, linestyle=(0, (5, 4)))
-STYLE = {
-    "figure.constrained_layout.use": True,
-    "figure.titlesize": SMALL + 3,
-    "axes.titlesize": SMALL + 2,
-    "axes.labelsize": SMALL + 1,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "legend.fontsize": SMALL,
-    "legend.frameon": False,
-    "axes.axisbelow": True,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.6,
-    "image.interpolation": "nearest",
-}
 
 
 def similarity(maps: Float[np.ndarray, "h w h w"]) -> Figure:
@@ -56,63 +41,60 @@ def similarity(maps: Float[np.ndarray, "h w h w"]) -> Figure:
     return figure
 
 
-def around_the_middle(
-    maps: Sequence[Float[np.ndarray, "H h w h w"]], names: Sequence[str], title: str, unit: str
-) -> Figure:
-    """The attention of the query in the middle to each place: a row for each layer (`names`), a column for each head."""
-    layers, heads = evenly(len(maps), _LAYERS), evenly(len(maps[0]), _HEADS)
-    height, width = maps[0].shape[1:3]
+def around_the_middle(maps: Mapping[str, Float[np.ndarray, "H h w h w"]], title: str, unit: str) -> Figure:
+    """The attention of the query in the middle to each place: a row for each layer, by its name, a column for each head."""
+    names, tiles = [*maps], [*maps.values()]
+    layers, heads = evenly(len(tiles), _LAYERS), evenly(len(tiles[0]), _HEADS)
+    height, width = tiles[0].shape[1:3]
     middle = height // 2, width // 2
-    shown = np.array([[maps[layer][head][middle] for head in heads] for layer in layers])
+    shown = np.array([[tiles[layer][head][middle] for head in heads] for layer in layers])
     low, high = float(np.nanmin(shown)), float(np.nanmax(shown))
     norm = TwoSlopeNorm(0, -max(-low, high), max(-low, high)) if low < 0 < high else None
     options = dict(norm=norm, cmap="RdBu_r") if norm else dict(vmin=low, vmax=high, cmap="viridis")
-    figure = Figure(figsize=(1.5 * len(heads) + 1.6, 1.5 * len(layers) * height / width + 1.0))
-    panels = figure.subplots(len(layers), len(heads), squeeze=False)
+    figure, panels = _panels(len(layers), heads, height / width)
     for row, layer in enumerate(layers):
-        for column, head in enumerate(heads):
-            panel = panels[row, column]
-            image = panel.imshow(shown[row, column], **options)
-            panel.plot(middle[1], middle[0], "o", color="black", markersize=2.5, markerfacecolor="white")
-            _bare(panel)
-            panel.set(xticks=[], yticks=[])
-            if not row:
-                panel.set_title(f"head {head}", fontsize=SMALL + 1)
-            if not column:
-                panel.set_ylabel(names[layer])
+        for column in range(len(heads)):
+            image = panels[row, column].imshow(shown[row, column], **options)
+            panels[row, column].plot(*middle[::-1], "o", color="black", markersize=2.5, markerfacecolor="white")
+        panels[row, 0].set_ylabel(names[layer])
     figure.suptitle(title)
     _bar(figure, image, panels, unit)
     return figure
 
 
+def _panels(rows: int, heads: Sequence[int], ratio: float, beside: int = 0) -> tuple[Figure, np.ndarray]:
+    """Returns bare panels, a column for each head and more columns before them."""
+    columns = len(heads) + beside
+    figure = Figure(figsize=(1.5 * columns + 1.6, 1.5 * rows * ratio + 1.0))
+    panels = figure.subplots(rows, columns, squeeze=False)
+    for panel in panels.ravel():
+        _bare(panel)
+        panel.set(xticks=[], yticks=[])
+    for panel, head in zip(panels[0, beside:], heads, strict=True):
+        panel.set_title(f"head {head}", fontsize=SMALL + 1)
+    return figure, panels
+
+
 def reading_maps(image: UInt8[np.ndarray, "h w c"], shares: Float[np.ndarray, "L H h2 w2"], name: str) -> Figure:
     """Draws an image, and the attention of a token to its patches: a row for each layer, a column for each head."""
     layers, heads = evenly(len(shares), _LAYERS), evenly(shares.shape[1], _HEADS)
-    height, width = image.shape[:2]
     ratio = np.log2(np.maximum(shares * shares[0, 0].size, 2.0**-5))
-    figure = Figure(figsize=(1.5 * len(heads) + 3.1, 1.5 * len(layers) * height / width + 1.0))
-    panels = figure.subplots(len(layers), len(heads) + 1, squeeze=False)
+    figure, panels = _panels(len(layers), heads, image.shape[0] / image.shape[1], beside=1)
     for row, layer in enumerate(layers):
         for panel, head in zip(panels[row, 1:], heads, strict=True):
             drawn = panel.imshow(ratio[layer, head], cmap="RdBu_r", vmin=-5, vmax=5)
-            if not row:
-                panel.set_title(f"head {head}", fontsize=SMALL + 1)
         panels[row, 1].set_ylabel(f"layer {layer + 1}")
         if row:
             panels[row, 0].set_axis_off()
     panels[0, 0].imshow(image[..., 0] if image.shape[-1] == 1 else image, cmap="gray", vmin=0, vmax=255)
-    for panel in panels.ravel():
-        _bare(panel)
-        panel.set(xticks=[], yticks=[])
     figure.suptitle(f"attention of the {name}")
-    bar = figure.colorbar(drawn, ax=panels, shrink=0.8, pad=0.02, ticks=[-5, 0, 5], label="attention, times uniform")
-    bar.ax.set_yticklabels(["1/32", "1", "32"])
+    log_bar(figure, drawn, panels, "attention, times uniform", shrink=0.8, pad=0.02)
     return figure
 
 
-def filters(found: Components) -> Figure:
+def filters(components: Float[np.ndarray, "k p p2 C"], share: Float[np.ndarray, " k"]) -> Figure:
     """Draws components, each with its own contrast, mid grey for 0; one channel is grey, three are colours."""
-    pictures = [_picture(each) for each in found.filters]
+    pictures = [_picture(component) for component in components]
     columns = min(_TILES, len(pictures))
     pictures += [np.full_like(pictures[0], 0.9)] * (-len(pictures) % columns)
     rows = [pictures[first : first + columns] for first in range(0, len(pictures), columns)]
@@ -121,8 +103,8 @@ def filters(found: Components) -> Figure:
     axes = figure.add_subplot()
     axes.imshow(drawn, cmap="gray", vmin=0, vmax=1)
     axes.set_axis_off()
-    title = f"first {len(found.share)} principal components of the patch filters"
-    axes.set_title(f"{title} ({100 * found.share.sum():.0f} % of the variance)", fontsize=SMALL + 3)
+    title = f"first {len(share)} principal components of the patch filters"
+    axes.set_title(f"{title} ({100 * share.sum():.0f} % of the variance)", fontsize=SMALL + 3)
     return figure
 
 
@@ -171,10 +153,9 @@ def _bare(axes: Axes) -> None:
     axes.tick_params(length=0)
 
 
-def _bar(figure: Figure, image, panels, unit: str, *, few_ticks: bool = True) -> None:
+def _bar(figure: Figure, image, panels, unit: str) -> None:
     bar = figure.colorbar(image, ax=panels, shrink=0.8, pad=0.02, label=unit)
-    if few_ticks:
-        bar.ax.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    bar.ax.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
     bar.outline.set_visible(False)
     bar.solids.set_alpha(1)
 
@@ -188,98 +169,55 @@ def distance_by_depth(distances: Float[np.ndarray, "R L H"], uniform: float) -> 
         x, label = layer + 1 + np.tile(np.linspace(-0.14, 0.14, heads), seeds), None if layer else "a head"
         axes.scatter(x, distances[:, layer], s=16, color=HUES[5], alpha=0.75, linewidths=0, label=label)
     means = [mean_interval(distances[:, layer].mean(axis=1)) for layer in range(layers)]
-    _line(axes, range(1, layers + 1), means, 0, "mean over heads")
+    line(axes, range(1, layers + 1), means, 0, "mean over heads")
     axes.axhline(uniform, **_DASHED, label="uniform attention")
-    axes.set(ylim=(0, 1.1 * max(float(np.nanmax(distances)), uniform)))
-    axes.set(xlabel="layer", ylabel="mean attention distance (pixels)")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _finish(axes, "mean attention distance by head and depth")
+    axes.set(ylim=(0, 1.1 * max(float(np.nanmax(distances)), uniform)), ylabel="mean attention distance (pixels)")
+    layer_axis(axes)
+    finish(axes, "mean attention distance by head and depth")
     return figure
 
 
-def distance_profile(profile: Float[np.ndarray, "L H K"], patches: int) -> Figure:
-    """Draws each head's attention by distance, in multiples of uniform attention, on a logarithmic scale."""
-    layers, heads, far = profile.shape
-    figure = Figure(figsize=(6.4, 1.4 + 0.055 * layers * heads))
-    axes = figure.add_subplot()
-    ratio = np.log2(np.maximum(profile.reshape(-1, far) * patches, 2.0**-5))
-    drawn = axes.imshow(ratio, aspect="auto", cmap="RdBu_r", vmin=-5, vmax=5)
-    axes.set_yticks(np.arange(layers) * heads + (heads - 1) / 2, range(1, layers + 1))
-    axes.set(ylabel=f"layer ({heads} heads each)", xlabel="distance (patches)")
-    bar = figure.colorbar(drawn, ax=axes, ticks=[-5, 0, 5])
-    bar.ax.set_yticklabels(["1/32", "1", "32"])
-    bar.set_label("attention, times uniform")
-    axes.set_title("attention by distance")
-    return figure
-
-
-def position_by_depth(found: Float[np.ndarray, "R L1 3"], chance: float) -> Figure:
+def position_by_depth(scores: Float[np.ndarray, "R L1 3"], chance: float) -> Figure:
     """The score of a linear probe for positions before and behind every layer: R^2 of row, of column, share of patches."""
     figure = Figure(figsize=(8.4, 3.6))
     left, right = figure.subplots(1, 2)
-    layers = range(found.shape[1])
+    layers = range(scores.shape[1])
     for index, name in enumerate(("row", "column")):
-        if np.isfinite(found[..., index]).all():
-            _line(left, layers, [mean_interval(found[:, layer, index]) for layer in layers], index, name)
-    _line(right, layers, [mean_interval(100 * found[:, layer, 2]) for layer in layers], 2, "linear probe")
+        if np.isfinite(scores[..., index]).all():
+            line(left, layers, [mean_interval(scores[:, layer, index]) for layer in layers], index, name)
+    line(right, layers, [mean_interval(100 * scores[:, layer, 2]) for layer in layers], 2, "linear probe")
     right.axhline(100 * chance, **_DASHED, label="chance")
-    lowest = min(-0.05, np.nanmin(found[..., :2]) - 0.05)
+    lowest = min(-0.05, np.nanmin(scores[..., :2]) - 0.05)
     left.set(ylim=(lowest, 1.05), ylabel="R² of the position, held-out images")
     right.set(ylim=(0, 103), ylabel="patches named right (%)")
-    for axes in (left, right):
+    for axes, title in ((left, "row and column"), (right, "index of the patch")):
         shown = evenly(len(layers), 9)
         axes.set_xticks(shown, ["embedding" if not layer else str(layer) for layer in shown])
         axes.set_xlabel("tokens behind layer")
-    _finish(left, "row and column")
-    _finish(right, "index of the patch")
+        finish(axes, title)
     figure.suptitle("absolute position in the tokens")
     return figure
 
 
 def robustness(
-    shuffled: Sequence[tuple[float, Interval]],
-    translated: Sequence[tuple[int, Interval]],
-    patch_size: int,
-    chance: float,
+    shuffled: Mapping[float, Interval], translated: Mapping[int, Interval], patch_size: int, chance: float
 ) -> Figure:
-    """Draws accuracy by share of shuffled patches, and by pixels of translation; lines mark shifts by whole patches."""
+    """Draws accuracy in per cent by share of shuffled patches, and by pixels; lines mark shifts by whole patches."""
     figure = Figure(figsize=(8.4, 3.7))
     left, right = figure.subplots(1, 2, sharey=True)
-    _line(left, [100 * share for share, _ in shuffled], [each.scaled(100) for _, each in shuffled], 0, "accuracy")
-    _line(right, [shift for shift, _ in translated], [each.scaled(100) for _, each in translated], 2, "accuracy")
-    for whole in range(patch_size, max(shift for shift, _ in translated) + 1, patch_size):
+    line(left, [100 * share for share in shuffled], [*shuffled.values()], 0, "accuracy")
+    line(right, [*translated], [*translated.values()], 2, "accuracy")
+    for whole in range(patch_size, max(translated) + 1, patch_size):
         label = "whole patches" if whole == patch_size else None
         right.axvline(whole, color="#d0d0d0", linewidth=0.8, zorder=0, label=label)
     right.xaxis.set_major_locator(MaxNLocator(integer=True))
-    for axes in (left, right):
-        axes.axhline(100 * chance, **_DASHED, label="chance")
     left.set(ylim=(0, 103), ylabel="accuracy (%)", xlabel="patches shuffled (%)")
     right.set(xlabel="translation (pixels, mean of four directions)")
-    _finish(left, "patches in each other's places")
-    _finish(right, "images moved")
+    for axes, title in ((left, "patches in each other's places"), (right, "images moved")):
+        axes.axhline(100 * chance, **_DASHED, label="chance")
+        finish(axes, title)
     right.tick_params(labelleft=True)
     figure.suptitle("accuracy when patches or images move")
-    return figure
-
-
-def frequency_shares(use: Float[np.ndarray, "L H P"], magnitude: Float[np.ndarray, "L H P"]) -> Figure:
-    """The share of |q_c| |k_c| of each head in each pair of channels, from the fastest turning to the slowest."""
-    layers, pairs = evenly(len(use), _LAYERS), use.shape[2]
-    order = np.argsort(-magnitude, axis=-1, kind="stable")
-    share, magnitude = (np.take_along_axis(each, order, axis=-1) for each in (_shares(use), magnitude))
-    options = dict(aspect="auto", cmap="magma", vmin=0, vmax=share[layers].max() * pairs)
-    figure = Figure(figsize=(min(9.5, 3.6 + 0.22 * pairs), 1.1 + len(layers) * (0.35 + 0.16 * use.shape[1])))
-    panels = figure.subplots(len(layers), 1, squeeze=False, sharex=True)[:, 0]
-    for panel, layer in zip(panels, layers, strict=True):
-        image = panel.imshow(share[layer] * pairs, **options)
-        panel.set_ylabel(f"layer {layer + 1}\nhead", fontsize=SMALL)
-        panel.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
-    shown = evenly(pairs, 8)
-    mean = magnitude[layers].mean(axis=(0, 1))
-    panels[-1].set_xticks(shown, [_wavelength(mean[pair]) for pair in shown])
-    panels[-1].set_xlabel("pairs of channels, by wavelength (patches; mean over heads)")
-    figure.suptitle("use of rotary frequencies by head")
-    _bar(figure, image, panels, "share of |q||k|, times\nnumber of pairs", few_ticks=False)
     return figure
 
 
@@ -290,7 +228,7 @@ def wave_vectors(wave: Float[np.ndarray, "L 2 H P"], use: Float[np.ndarray, "L H
     rows = -(-len(layers) // columns)
     figure = Figure(figsize=(3.5 * columns + 1.0, 3.4 * rows + 0.6))
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
-    share = _shares(use)
+    share = use / np.maximum(use.sum(axis=-1, keepdims=True), 1e-30)
     limit = 1.08 * max(float(np.abs(wave).max()), 1e-6)
     for panel, layer in zip(panels, layers, strict=False):
         for head, (y, x) in enumerate(wave[layer].swapaxes(0, 1)):
@@ -309,26 +247,3 @@ def wave_vectors(wave: Float[np.ndarray, "L 2 H P"], use: Float[np.ndarray, "L H
         figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", handletextpad=0.2)
     figure.suptitle("wave vectors of the heads; the larger, the more used")
     return figure
-
-
-def _line(axes: Axes, x: Sequence[float], found: Sequence[Interval], index: int, name: str) -> None:
-    mean = np.array([each.mean for each in found])
-    half_width = np.nan_to_num([each.half_width for each in found])
-    axes.plot(x, mean, color=HUES[index], marker=MARKERS[index], markersize=4.5, linewidth=1.5, label=name)
-    if half_width.any():
-        axes.fill_between(x, mean - half_width, mean + half_width, color=HUES[index], alpha=0.16, linewidth=0)
-
-
-def _finish(axes: Axes, title: str) -> None:
-    axes.set_title(title)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y")
-    axes.legend()
-
-
-def _shares(use: Float[np.ndarray, "L H P"]) -> Float[np.ndarray, "L H P"]:
-    return use / np.maximum(use.sum(axis=-1, keepdims=True), 1e-30)
-
-
-def _wavelength(magnitude: float) -> str:
-    return "∞" if magnitude < 1e-6 else f"{2 * np.pi / magnitude:.3g}"

@@ -1,7 +1,7 @@
-"""The reach of attention: its distances, and its flow from patches through all layers.
+"""The reach of a ViT's attention: its distances, what tokens without position read, and its flow through all layers.
 
-Weights are one layer's softmax, [B, H, T, T] with keys along the last axis: NumPy or JAX arrays of any model. A `Site`
-(`posjax.grid(height, width, prefix)`) holds the places of the tokens that are patches.
+Weights are one layer's softmax, [B, H, T, T] with keys along the last axis. A `Site` (`posjax.grid(height, width, prefix)`)
+holds the places of the tokens that are patches, which fill a grid.
 """
 
 from collections.abc import Sequence
@@ -13,21 +13,10 @@ from posjax.encoding import Array, Site
 
 
 def patch_index(site: Site) -> Int[np.ndarray, "h w"]:
-    """Returns the token of the patch at each (row, column), whatever the order of the tokens.
-
-    Raises:
-      ValueError: the tokens do not stand on two axes, or do not fill a grid with one token per place.
-    """
-    position = np.asarray(site.position)
-    if position.ndim != 2 or position.shape[1] != 2:
-        raise ValueError(f"patches stand on two axes, as in posjax.grid(height, width); got positions {position.shape}")
+    """Returns the token of the patch at each (row, column), whatever the order of the tokens."""
     tokens = np.flatnonzero((np.asarray(site.prefix) == 0) & (np.asarray(site.segment) > 0))
-    rows, columns = (np.unique(position[tokens, axis], return_inverse=True) for axis in (0, 1))
-    height, width = len(rows[0]), len(columns[0])
-    place = rows[1] * width + columns[1]
-    if len(np.unique(place)) != height * width or len(place) != height * width:
-        raise ValueError(f"{len(tokens)} patches do not fill the grid of {height}x{width} places that they stand on")
-    return tokens[np.argsort(place)].reshape(height, width)
+    position = np.asarray(site.position)[tokens]
+    return tokens[np.lexsort((position[:, 1], position[:, 0]))].reshape(len(np.unique(position[:, 0])), -1)
 
 
 def distances(site: Site, patch_size: float = 1.0) -> Float[np.ndarray, "N N"]:
@@ -45,9 +34,6 @@ def attention_distance(
     by attention and averaged over queries and images. The paper does not mention the class token: here only patches count, as
     queries and as keys, and a query's attention to patches is renormalised to 1. Queries without attention to patches are
     left out; nan if none remain.
-
-    Raises:
-      ValueError: the patches do not fill a grid, or the weights have another number of tokens.
     """
     among = _among_patches(weights, site)
     total = among.sum(axis=-1)
@@ -62,9 +48,6 @@ def attention_by_distance(weights: Float[Array, "B H T T"], site: Site) -> Float
 
     Only patches count, as queries and as keys, and a query's weights among them are scaled to sum 1. Distances are rounded
     to whole patches: an entry holds the pairs within half a patch of it, and is nan if there are none.
-
-    Raises:
-      ValueError: see `attention_distance`.
     """
     steps = np.rint(distances(site)).astype(int).ravel()
     pairs, among = np.bincount(steps), _among_patches(weights, site)
@@ -73,33 +56,19 @@ def attention_by_distance(weights: Float[Array, "B H T T"], site: Site) -> Float
     return (np.stack(total) / np.where(pairs, pairs, np.nan)).reshape(*among.shape[:2], -1)
 
 
-def uniform_distance(site: Site, patch_size: float = 1.0) -> float:
-    """The `attention_distance` of uniform attention."""
-    return float(distances(site, patch_size).mean())
-
-
 def share_of_prefix(weights: Float[Array, "B H T T"], site: Site) -> Float[np.ndarray, " H"]:
-    """Returns the share of the patches' attention to tokens without position: class token, registers.
-
-    Raises:
-      ValueError: see `attention_distance`.
-    """
-    patches = patch_index(_checked(weights, site)).ravel()
+    """Returns the share of the patches' attention to tokens without position: class token, registers."""
     beside = np.flatnonzero(np.asarray(site.prefix) > 0)
-    given = np.asarray(weights, np.float64)[:, :, patches][..., beside]
-    return given.sum(axis=-1).mean(axis=(0, 2))
+    shares = np.asarray(weights, np.float64)[:, :, patch_index(site).ravel()][..., beside]
+    return shares.sum(axis=-1).mean(axis=(0, 2))
 
 
 def attention_of_prefix(weights: Float[Array, "B H T T"], site: Site) -> Float[np.ndarray, "B H P h w"]:
     """Returns the shares of patches in what each token without position reads: class token, registers; they sum to 1.
 
     Attention to such tokens is left out; nan where a token reads no patch.
-
-    Raises:
-      ValueError: see `attention_distance`.
     """
-    index = patch_index(_checked(weights, site))
-    prefix = np.asarray(site.prefix)
+    index, prefix = patch_index(site), np.asarray(site.prefix)
     queries = np.argsort(prefix, kind="stable")[np.count_nonzero(prefix == 0) :]
     read = np.asarray(weights, np.float64)[:, :, queries][..., index.ravel()]
     total = read.sum(axis=-1, keepdims=True)
@@ -108,7 +77,6 @@ def attention_of_prefix(weights: Float[Array, "B H T T"], site: Site) -> Float[n
 
 def spread(shares: Float[np.ndarray, "... h w"], patch_size: float = 1.0) -> Float[np.ndarray, "... 2"]:
     """Returns the mean distance of a map from its own centre, in units of `patch_size`, and its entropy in nats."""
-    shares = np.asarray(shares, np.float64)
     places = np.stack(np.meshgrid(*map(np.arange, shares.shape[-2:]), indexing="ij"), axis=-1)
     centre = (shares[..., None] * places).sum(axis=(-3, -2), keepdims=True)
     far = patch_size * np.linalg.norm(places - centre, axis=-1)
@@ -124,22 +92,11 @@ def rollout(weights: Sequence[Float[Array, "B H T T"]]) -> Float[np.ndarray, "B 
 
     Args:
       weights: attention weights of each layer, from the first on.
-
-    Raises:
-      ValueError: there is no layer, or the layers differ in shape.
     """
-    if not len(weights):
-        raise ValueError("rollout takes the attention weights of at least one layer; got none")
-    shapes = [np.shape(layer) for layer in weights]
-    if any(len(shape) != 4 or (shape[0], *shape[2:]) != (shapes[0][0], shapes[0][2], shapes[0][2]) for shape in shapes):
-        raise ValueError(
-            f"rollout takes weights [B, H, T, T] of each layer, of the same images and tokens; got {shapes}"
-        )
-    flow = None
+    flow = np.eye(np.shape(weights[0])[-1])
     for layer in weights:
         mixed = 0.5 * np.asarray(layer, np.float64).mean(axis=1) + 0.5 * np.eye(layer.shape[-1])
-        mixed /= mixed.sum(axis=-1, keepdims=True)
-        flow = mixed if flow is None else mixed @ flow
+        flow = mixed / mixed.sum(axis=-1, keepdims=True) @ flow
     return flow
 
 
@@ -147,35 +104,14 @@ def rollout_map(flow: Float[Array, "B T T"], site: Site, token: int | None = Non
     """Returns the patches' shares in an image's answer by `rollout`; they sum to 1.
 
     Args:
-      flow: the result of `rollout`.
-      site: site of the tokens.
       token: the token that the model reads, 0 for a class token; None: the mean over patches, as in mean pooling.
-
-    Raises:
-      ValueError: the patches do not fill a grid, or the flow has another number of tokens.
     """
-    index, tokens = patch_index(site), len(site.segment)
-    if np.ndim(flow) != 3 or np.shape(flow)[1:] != (tokens, tokens):
-        raise ValueError(
-            f"a flow is [B, T, T] with the {tokens} tokens of the site, got {np.shape(flow)}: "
-            "posjax.grid(height, width, prefix) counts class token and registers in prefix"
-        )
-    flow = np.asarray(flow, np.float64)
+    index = patch_index(site)
     row = flow[:, index.ravel()].mean(axis=1) if token is None else flow[:, token]
-    found = row[:, index.ravel()].reshape(-1, *index.shape)
-    return found / found.sum(axis=(1, 2), keepdims=True)
+    shares = row[:, index.ravel()].reshape(-1, *index.shape)
+    return shares / shares.sum(axis=(1, 2), keepdims=True)
 
 
 def _among_patches(weights: Float[Array, "B H T T"], site: Site) -> Float[np.ndarray, "B H N N"]:
-    patches = patch_index(_checked(weights, site)).ravel()
+    patches = patch_index(site).ravel()
     return np.asarray(weights, np.float64)[:, :, patches][..., patches]
-
-
-def _checked(weights: Float[Array, "B H T T"], site: Site) -> Site:
-    tokens = len(site.segment)
-    if np.ndim(weights) != 4 or np.shape(weights)[2:] != (tokens, tokens):
-        raise ValueError(
-            f"attention weights are [B, H, T, T] with the {tokens} tokens of the site, got {np.shape(weights)}: "
-            "posjax.grid(height, width, prefix) counts class token and registers in prefix"
-        )
-    return site
