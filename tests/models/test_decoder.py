@@ -38,31 +38,30 @@ def test_tied_and_untied_gelu_and_swiglu():
     assert mlp == {f"trunk/block_1/mlp/{name}/kernel": shape for name, shape in kernels.items()}
 
 
-@pytest.mark.parametrize("kind", ["decoder", "vit"])
-def test_compute_types_act_where_they_say(kind):
-    """The types of matrix products: all but the head's, or those of attention alone. Parameters are float32."""
+def types_of_products(model, inputs, param_dtype="float32"):
+    """The types of matrix products; those of codes and logits are checked."""
+    variables = jax.eval_shape(model.init, jax.random.key(0), *inputs)
+    encoding = variables["params"]["trunk"].pop("encoding")  # whose codes are never in half precision
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(encoding)} == {"float32"}
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(variables)} == {param_dtype}
+    variables["params"]["trunk"]["encoding"] = encoding
+    traced = jax.make_jaxpr(model.apply)(variables, *inputs)
+    assert traced.out_avals[0].dtype == jnp.float32
+    eqns = [eqn for jaxpr, _ in inner_jaxprs(traced) for eqn in jaxpr.eqns if eqn.primitive.name == "dot_general"]
+    return [eqn.invars[0].aval.dtype.name for eqn in eqns]
 
-    def types(**options):
-        if kind == "decoder":
-            model, inputs = decoder("rope + learned", **options), (TOKENS, SITE)
-        else:
-            sizes = dict(width=16, depth=2, num_heads=2, image_size=(4, 6), patch_size=2)
-            model = ViT.from_config(sizes | options, num_classes=3, encoding="rope(base=100) + learned")
-            inputs = jnp.zeros((1, 4, 6, 3)), model.sites(4, 6)
-        variables = jax.eval_shape(model.init, jax.random.key(0), *inputs)
-        encoding = variables["params"]["trunk"].pop("encoding")  # whose codes are never in half precision
-        assert {leaf.dtype.name for leaf in jax.tree.leaves(encoding)} == {"float32"}
-        assert {leaf.dtype.name for leaf in jax.tree.leaves(variables)} == {options.get("param_dtype", "float32")}
-        variables["params"]["trunk"]["encoding"] = encoding
-        traced = jax.make_jaxpr(model.apply)(variables, *inputs)
-        assert traced.out_avals[0].dtype == jnp.float32
-        eqns = [eqn for jaxpr, _ in inner_jaxprs(traced) for eqn in jaxpr.eqns if eqn.primitive.name == "dot_general"]
-        return [eqn.invars[0].aval.dtype.name for eqn in eqns]
 
-    exact, half, attention = types(), types(dtype="bfloat16"), types(attention_dtype="bfloat16")
+def test_compute_types_act_where_they_say():
+    """In all products but the head's, or in those of attention alone."""
+    exact, half, attention = (
+        types_of_products(decoder("rope + learned", depth=1, **options), (TOKENS, SITE))
+        for options in ({}, dict(dtype="bfloat16"), dict(attention_dtype="bfloat16"))
+    )
     assert {*exact} == {"float32"}
     assert half.count("float32") < attention.count("float32") < len(exact)
-    assert {*types(param_dtype="bfloat16")} == {"float32"}
+    sizes = dict(width=16, depth=1, num_heads=2, image_size=(4, 6), patch_size=2)
+    half = ViT.from_config(sizes, num_classes=3, encoding="learned", dtype="bfloat16", param_dtype="bfloat16")
+    assert types_of_products(half, half.example(channels=3), "bfloat16").count("float32") == 1  # the head's
 
 
 @dataclasses.dataclass(frozen=True)

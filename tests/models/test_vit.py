@@ -61,6 +61,7 @@ def test_an_unknown_size_is_told_with_the_nearest(name, message):
         vit_sizes(name)
 
 
+@pytest.mark.slow
 def test_a_hybrid_has_the_published_number_of_parameters():
     """R50+B/16 with 1000 classes: timm's own count, class token and table included."""
     model = ViT(1000, encoding="learned", image_size=(224, 224), **vit_sizes("R50+B/16"))
