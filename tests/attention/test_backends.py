@@ -72,7 +72,7 @@ def test_splash_is_dense():
 def test_gradients_of_sinks_in_splash_are_single_precision():
     """Of queries in half precision too."""
     encoding, order = pj.parse("learned_sink + learned_sink"), np.arange(LENGTH, dtype=np.int32)
-    params = jax.eval_shape(encoding.init, jax.random.key(0), pj.Dims(HEADS * WIDTH, HEADS, WIDTH))
+    params = jax.eval_shape(lambda key: encoding.init(key, pj.Dims(HEADS * WIDTH, HEADS, WIDTH)), jax.random.key(0))
     x, site = jnp.zeros((LENGTH, HEADS, WIDTH), jnp.bfloat16), pj.sites(LENGTH)
 
     def loss(params):

@@ -38,7 +38,7 @@ class Layer:
 
     def __init__(self, spec):
         self.encoding, rng = pj.parse(spec), np.random.default_rng(0)
-        self.params = drawn(self.encoding.init, jax.random.key(1), pj.Dims(WIDTH, HEADS, HEAD_DIM))
+        self.params = drawn(lambda: self.encoding.init(jax.random.key(1), pj.Dims(WIDTH, HEADS, HEAD_DIM)))
         shapes = [(WIDTH, heads, HEAD_DIM) for heads in (HEADS, KV_HEADS, KV_HEADS)]
         self.weights = [0.5 * rng.normal(size=shape).astype(np.float32) for shape in shapes]
         self.traces = 0

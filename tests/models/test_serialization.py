@@ -1,5 +1,7 @@
 """Flax's own serialisation takes the parameters of every encoding."""
 
+import functools
+
 import jax
 import numpy as np
 import pytest
@@ -24,7 +26,7 @@ def test_flax_writes_and_reads_the_parameters_of_every_encoding():
     for name, member in MEMBERS.items():
         kind = LINE if member.on(LINE) else GRID
         encoding, sizes = pj.parse(member.on(kind)), pj.Dims(24, 3, 8, **dims[kind])
-        shapes = jax.eval_shape(encoding.init, jax.random.key(0), sizes)
+        shapes = jax.eval_shape(functools.partial(encoding.init, dims=sizes), jax.random.key(0))
         params = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype), shapes)
         restored = from_bytes(jax.tree.map(np.zeros_like, params), to_bytes(params))
         assert jax.tree.structure(restored) == jax.tree.structure(params), name
