@@ -159,9 +159,15 @@ def test_a_scaling_by_the_length_of_a_document_is_refused_for_values():
 
 def test_views_leave_values_where_they_stand():
     encoding, plain = pj.parse("self_extend(group=2, window=3) >> (value_rotary + rope)"), pj.parse("value_rotary")
-    site = encoding.place(((), ((), ())), SITE)
-    np.testing.assert_array_equal(encoding.value(((), ((), ())), V, site), plain.value((), V, SITE))
-    np.testing.assert_array_equal(encoding.output(((), ((), ())), Q, site), plain.output((), Q, SITE))
+
+    @jax.jit
+    def run(q, v):
+        params = ((), ((), ()))
+        site = encoding.place(params, SITE)
+        viewed = encoding.value(params, v, site), encoding.output(params, q, site)
+        return viewed, (plain.value((), v, SITE), plain.output((), q, SITE))
+
+    jax.tree.map(np.testing.assert_array_equal, *run(Q, V))
 
 
 def test_an_attention_factor_does_not_scale_values():
