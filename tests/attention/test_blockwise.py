@@ -29,16 +29,16 @@ def test_any_tile_size():
 
 
 def test_cross_attention():
-    """5 queries, 14 keys, at sites of their own, and values of another size."""
+    """5 queries, 14 keys, at sites of their own, values of another size, and capped logits."""
     w = world(Case("rope() + t5()"))
 
     def gradients(params, q, k, v, tile):
         def loss(params, q, k, v):
             if tile is None:
-                out = pj.attend(w.encoding, params, q, k, v, q_site, site, implementation="dense")
+                out = pj.attend(w.encoding, params, q, k, v, q_site, site, implementation="dense", softcap=2.0)
             else:
                 operands = transform(w.encoding, params, q, k, v, q_site, site)
-                out = blockwise(w.encoding, operands, scale=8**-0.5, tile=tile)
+                out = blockwise(w.encoding, operands, scale=8**-0.5, tile=tile, softcap=2.0)
             return jnp.sum(jnp.sin(out)), out
 
         return jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True)(params, q, k, v)

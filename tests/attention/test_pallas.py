@@ -75,6 +75,7 @@ def check(spec: str, causal: bool, registers: bool):
     [
         (f"rope() + alibi(direction='offset') + {T5}", True, False),
         pytest.param("kerple() + window(5)", False, True, marks=slow),
+        pytest.param("rope()", False, True, marks=slow),
         pytest.param("(unpad() >> alibi(direction='split')) + kerple(kind='power')", False, True, marks=slow),
     ],
 )
