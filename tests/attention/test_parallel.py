@@ -115,7 +115,7 @@ def test_chunks_that_do_not_come_out_even_are_refused():
 
 def tiles_of_each(order, size=4):
     """The tiles of 128 x 128 pairs that each device computes, for a causal sequence whose queries lie in `order`."""
-    site = pj.sites(len(order))
+    site = jax.tree.map(jnp.asarray, pj.sites(len(order)))
     plan = Plan(pj.parse("none()"), 1.0, HEADS, HEAD_DIM, 128, 128)
 
     @jax.jit
