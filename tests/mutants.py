@@ -187,7 +187,7 @@ lape shows peg no tokens | posjax/models/transformer.py | models/test_training_n
 - start = x if Needs.BOTH_DIRECTIONS in encoding.needs else jnp.zeros_like(x)
 + start = jnp.zeros_like(x)
 
-every step draws alike | posjax/models/generate.py | models/test_training_noise.py -k step
+every step draws alike | posjax/models/generate.py | models/test_generate.py -k step
 - jax.random.fold_in(key, index), sampling
 + key, sampling
 

@@ -6,18 +6,17 @@ import socket
 import time
 
 import pytest
-from test_commands import REPO, SMALL, call, count, start, succeed
+from test_commands import REPO, SMALL, count, start, succeed
 
-from experiments.cli import EXIT_MISTAKE, EXIT_STOPPED
+from experiments.cli import EXIT_STOPPED
 from posjax.training.checkpoints import Checkpoints
+from posjax.training.processes import join
 
-pytestmark = pytest.mark.slow
 
-
-@pytest.fixture(scope="module")
-def training(tmp_path_factory):
+@pytest.fixture
+def training(tmp_path):
     """The arguments of a small run but for its workdir."""
-    fields = {**SMALL, "data.data_dir": tmp_path_factory.mktemp("data"), "steps": 60, "checkpoint_every": 10}
+    fields = {**SMALL, "data.data_dir": tmp_path / "data", "steps": 60, "checkpoint_every": 10}
     return [f"--config={REPO / 'configs' / 'vit.py'}", *(f"--config.{name}={value}" for name, value in fields.items())]
 
 
@@ -56,18 +55,12 @@ def assert_same(found, wanted):
         assert all(a[name] == pytest.approx(b[name], rel=1e-4, abs=1e-5) for name in a if name != "eval_accuracy")
 
 
-@pytest.fixture(scope="module")
-def whole(training, tmp_path_factory):
-    """A run of one process that nothing interrupted."""
-    workdir = tmp_path_factory.mktemp("whole")
-    succeed("train", *training, f"--workdir={workdir}")
-    return curve(workdir)
-
-
-def test_a_run_killed_in_one_process_and_stopped_in_another_ends_as_it_would_have(training, whole, tmp_path):
+@pytest.mark.slow
+def test_a_run_killed_in_one_process_and_stopped_in_another_ends_as_it_would_have(training, tmp_path):
     """Two processes, one killed; two again, one asked to stop; then one alone to the end."""
-    metrics = tmp_path / "metrics.jsonl"
-    processes = together(training, tmp_path)
+    workdir, alone = tmp_path / "run", tmp_path / "alone"
+    metrics = workdir / "metrics.jsonl"
+    processes = together(training, workdir)
     wait_for(15, metrics, processes)
     processes[1].kill()
     began = time.monotonic()
@@ -77,20 +70,22 @@ def test_a_run_killed_in_one_process_and_stopped_in_another_ends_as_it_would_hav
     assert "process 0: another process of this run is gone; the same command" in err
     assert "Traceback" not in err
 
-    processes = together(training, tmp_path)
+    processes = together(training, workdir)
     wait_for(25, metrics, processes)
     processes[1].send_signal(signal.SIGTERM)
     found = ended(processes)
     assert [code for code, *_ in found] == [EXIT_STOPPED, EXIT_STOPPED], found
     steps = {out.split("stopped at step ")[1].split(";")[0] for _, out, _ in found}
-    assert steps == {str(Checkpoints(tmp_path / "checkpoints").steps()[-1])}
+    assert steps == {str(Checkpoints(workdir / "checkpoints").steps()[-1])}
 
-    assert [code for code, *_ in ended([start("train", *training, f"--workdir={tmp_path}")])] == [0]
-    assert_same(curve(tmp_path), whole)
-    assert len((tmp_path / "result.jsonl").read_text().splitlines()) == 1
+    succeed("train", *training, f"--workdir={workdir}")
+    succeed("train", *training, f"--workdir={alone}")
+    assert_same(curve(workdir), curve(alone))
+    assert len((workdir / "result.jsonl").read_text().splitlines()) == 1
 
 
-def test_numbers_that_do_not_fit_are_refused(training, tmp_path):
-    code, _, err = call("train", *training, f"--workdir={tmp_path}", "--coordinator=localhost:1", "--processes=2")
-    assert code == EXIT_MISTAKE
-    assert "--coordinator=localhost:1 needs --processes=N and --process=I with I from 0 to N - 1; got 2 and None" in err
+@pytest.mark.parametrize("numbers", [dict(processes=2), dict(processes=2, process=2)])
+def test_numbers_that_do_not_fit_are_refused(numbers, monkeypatch):
+    monkeypatch.setattr("jax.config.update", lambda *_: None)
+    with pytest.raises(ValueError, match="--coordinator=localhost:1 needs --processes=N and --process=I"):
+        join("localhost:1", **numbers)

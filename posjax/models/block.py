@@ -258,7 +258,9 @@ class Attention(nn.Module):
         cache_size: int | None = None,
     ) -> tuple[Float[jax.Array, "B T M"], Cache | None]:
         c = self.config
-        inner, project = c.attention_dtype or c.dtype, self._projection()
+        inner, parts = c.attention_dtype or c.dtype, ("query",) * (c.num_heads // c.key_heads) + ("key", "value")
+        use_bias = tuple(name in c.attention_bias for name in parts)
+        project = Linear((c.key_heads, len(parts), c.channels), use_bias=use_bias, **c.types, name="qkv")
         hosted = hosted.in_layer(lambda rows: tuple(each[0] for each in self._split(project(rows[None]))[:2]))
         q, k, v = self._split(project(x))
         q, k, v = (each.astype(inner) for each in (*qk_normed(c, q, k), v))
@@ -278,13 +280,6 @@ class Attention(nn.Module):
             qkv = jnp.clip(qkv, -c.qkv_clip, c.qkv_clip)
         q = qkv[..., :served, :].reshape(*qkv.shape[:2], c.num_heads, c.channels)
         return q, qkv[..., served, :], qkv[..., served + 1, :]
-
-    def _projection(self) -> Linear:
-        """Returns the projection of tokens [B, T, M] to queries, keys and values [B, T, K, H / K + 2, D]."""
-        c, served = self.config, self.config.num_heads // self.config.key_heads
-        rows = ("query",) * served + ("key", "value")
-        use_bias = tuple(name in c.attention_bias for name in rows)
-        return Linear((c.key_heads, len(rows), c.channels), use_bias=use_bias, **c.types, name="qkv")
 
 
 def qk_normed(c: BlockConfig, q: Float[jax.Array, "B T H D"], k: Float[jax.Array, "B S K D"]):

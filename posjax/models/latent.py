@@ -114,7 +114,12 @@ class LatentAttention(nn.Module):
         in_heads = replace(hosted, encoding=decoupled(hosted.encoding, sizes.qk_nope_head_dim))
         _refuse(hosted, x, c.num_heads, c.turning_channels)
         options = dict(scale=c.scale) | ({} if c.softcap is None else dict(softcap=c.softcap))
-        q, (latent, shared) = self._queries(x), self._compressed(x)
+        q, channels = self._queries(x), sizes.kv_lora_rank + sizes.qk_rope_head_dim
+        down = Linear((channels,), use_bias="key" in c.attention_bias, **c.types, name="kv_down")(x)
+        latent, shared = jnp.split(
+            down, [sizes.kv_lora_rank], axis=-1
+        )  # [B, T, L], and the keys that heads share [B, T, R]
+        latent = Norm(c, "rms", name="kv_norm")(latent)
         key_up, value_up = self._up("key", sizes.qk_nope_head_dim), self._up("value", sizes.v_head_dim)
         if cache is None:
             read = self._whole(x, q, latent, shared, key_up, value_up, in_heads, options)
@@ -150,14 +155,6 @@ class LatentAttention(nn.Module):
         compressed = Linear((sizes.q_lora_rank,), use_bias=use_bias, **c.types, name="query_down")(x)
         compressed = Norm(c, "rms", name="query_norm")(compressed)
         return Linear(heads, use_bias=False, **c.types, name="query_up")(compressed)
-
-    def _compressed(self, x) -> tuple[Float[jax.Array, "B T L"], Float[jax.Array, "B T R"]]:
-        """Returns the latents, and the keys that all heads share."""
-        c, sizes = self.config, self.config.latent
-        channels = sizes.kv_lora_rank + sizes.qk_rope_head_dim
-        both = Linear((channels,), use_bias="key" in c.attention_bias, **c.types, name="kv_down")(x)
-        latent, shared = jnp.split(both, [sizes.kv_lora_rank], axis=-1)
-        return Norm(c, "rms", name="kv_norm")(latent), shared
 
     def _up(self, name: str, channels: int) -> Float[jax.Array, "L H C"]:
         """Returns the kernel from the latent to the keys or the values of each head."""

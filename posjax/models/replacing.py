@@ -51,13 +51,12 @@ def _leaves(params: Any, *, encoding: bool) -> Iterator[tuple[Any, Any]]:
 
 def _shapes(leaves: dict) -> str:
     """The names and shapes of an encoding's parameters, ``slope (4,)``; places in a composition do not count."""
-    return ", ".join(f"{_name(path)} {leaf.shape}".strip() for path, leaf in leaves.items()) or "none"
-
-
-def _name(path: Any) -> str:
-    keys = [str(getattr(key, "key", getattr(key, "name", ""))) for key in path]
-    start = next(index for index, key in enumerate(keys) if key.split("_")[0] == "encoding")
-    return ".".join(filter(None, keys[start + 1 :]))
+    named = []
+    for path, leaf in leaves.items():
+        keys = [str(getattr(key, "key", getattr(key, "name", ""))) for key in path]
+        start = next(index for index, key in enumerate(keys) if key.split("_")[0] == "encoding")
+        named.append(f"{'.'.join(filter(None, keys[start + 1 :]))} {leaf.shape}".strip())
+    return ", ".join(named) or "none"
 
 
 def scaled_ropes(layers: Sequence[Encoding], scaling: str, factor: float, trained: int) -> tuple[Encoding, ...]:

@@ -103,8 +103,11 @@ class Transformer(nn.Module):
           caches, cache_size: for cached decoding, see `Decoder.prefill`.
           kept: the tokens that go through the blocks; encodings place them among all tokens.
         """
-        cached = caches is not None or cache_size is not None
-        self._refuse(cached)
+        for field, name, known in (("injection", self.injection, INJECTIONS), ("remat", self.remat, list(_SAVED))):
+            if name not in known:
+                raise ValueError(f"no {field} is named {name!r}; {nearest(name, known)}")
+        if self.block.context is not None and (caches is not None or cache_size is not None):
+            raise ValueError("a cache is not shared by devices: decode with model.with_fields(context=None)")
         hosts = layer_hosts(self.encodings, self.depth, self.injection)
         x, hosted = self._hosted(hosts, x, site, kept, train)
         if self.embedding_norm:
@@ -115,13 +118,6 @@ class Transformer(nn.Module):
         layers = [_Layer(*hosted[name], **drops) for (name, _), drops in zip(hosts, self._drops(train), strict=True)]
         x, written = self._blocks(x, layers, memory, caches, cache_size)
         return Norm(self.block, name="norm")(x) if self.final_norm else x, written
-
-    def _refuse(self, cached: bool) -> None:
-        for field, name, known in (("injection", self.injection, INJECTIONS), ("remat", self.remat, list(_SAVED))):
-            if name not in known:
-                raise ValueError(f"no {field} is named {name!r}; {nearest(name, known)}")
-        if self.block.context is not None and cached:
-            raise ValueError("a cache is not shared by devices: decode with model.with_fields(context=None)")
 
     def _hosted(self, hosts, x, site: Site, kept, train: bool):
         """Returns the tokens that enter the blocks, and {name: (hosted encoding, its code for "lape" or None)}."""

@@ -70,21 +70,6 @@ def decoder(spec: str, steps: int = 3) -> float:
         return max(difference((run(variables, tokens, site), found), expected) for site in each)
 
 
-def steps_of_a_cache(spec: str) -> float:
-    """Returns the difference in the logits of a prompt and of one more token."""
-    model = Decoder(11, encoding=spec, block=BlockConfig(width=32, num_heads=4), depth=1)
-    tokens, (site, ahead) = jnp.arange(2 * 9).reshape(2, 9) % 11, (pj.sites(8), pj.sites(1, 8))
-    variables = model.init(jax.random.key(0), tokens[:, :8], site)
-
-    def run(variables, tokens):
-        first, caches = model.apply(variables, tokens[:, :8], site, cache_size=9, method="prefill")
-        return first, model.apply(variables, tokens[:, 8:], ahead, caches, method="extend")[0]
-
-    with jax.set_mesh(MESH):
-        found = jax.jit(run)(put(variables), put(tokens, "data"))
-    return difference(found, run(variables, tokens))
-
-
 def vit(spec: str) -> float:
     """Returns the difference in logits and gradients."""
     model = ViT(5, encoding=spec, patch_size=4, block=BlockConfig(width=32, num_heads=4), depth=2)
@@ -104,5 +89,5 @@ def vit(spec: str) -> float:
 
 
 if __name__ == "__main__":
-    checks = {f.__name__: f for f in (attention, decoder, steps_of_a_cache, vit)}
+    checks = {f.__name__: f for f in (attention, decoder, vit)}
     print(json.dumps([checks[name](*arguments) for name, *arguments in json.loads(sys.argv[1])]))

@@ -19,7 +19,7 @@ from posjax.attention.dense import Operands, dense, visible
 from posjax.attention.library import cudnn, cudnn_refusal, splash, tokamax, tokamax_refusal
 
 LENGTH, HEADS, KEY_HEADS, WIDTH = 20, 4, 2, 8
-slow = pytest.mark.slow
+RNG = np.random.default_rng(0)
 
 
 def documents() -> pj.Site:
@@ -27,13 +27,16 @@ def documents() -> pj.Site:
     return site._replace(segment=np.repeat([1, 2, 0], [9, 8, 3]).astype(np.int32))
 
 
+def normal(length: int, heads: int, width: int = WIDTH):
+    return jnp.asarray(RNG.normal(size=(length, heads, width)), jnp.float32)
+
+
 def check(backend, spec: str, causal: bool, site: pj.Site, **options):
     """Output and gradients, those of parameters too, under vmap."""
     encoding, length = pj.parse(spec), len(site.segment)
     order = np.arange(length, dtype=np.int32) if causal else None
     params = encoding.init(jax.random.key(1), pj.Dims(HEADS * WIDTH, HEADS, WIDTH))
-    keys = jax.random.split(jax.random.key(2), 3)
-    qkv = [jax.random.normal(k, (length, h, WIDTH)) for k, h in zip(keys, (HEADS, KEY_HEADS, KEY_HEADS), strict=True)]
+    qkv = [normal(length, heads) for heads in (HEADS, KEY_HEADS, KEY_HEADS)]
 
     def loss(read):
         def of(params, q, k, v):
@@ -42,65 +45,64 @@ def check(backend, spec: str, causal: bool, site: pj.Site, **options):
 
         return jax.value_and_grad(of, argnums=(0, 1, 2, 3), has_aux=True)
 
-    batch = [jnp.stack([x[::-1], x]) for x in qkv]
-    by_backend = jax.jit(jax.vmap(loss(functools.partial(backend, **options)), in_axes=(None, 0, 0, 0)))
-    (_, out), grads = jax.tree.map(lambda x: x[1], by_backend(params, *batch))
-    (_, expected), expected_grads = jax.jit(loss(lambda *args, **rest: dense(*args, **rest)[0]))(params, *qkv)
+    @jax.jit
+    def run(params, *qkv):
+        batch = [jnp.stack([jnp.flip(x, 0), x]) for x in qkv]
+        by_backend = jax.vmap(loss(functools.partial(backend, **options)), in_axes=(None, 0, 0, 0))(params, *batch)
+        return jax.tree.map(lambda x: x[1], by_backend), loss(lambda *args, **rest: dense(*args, **rest)[0])(
+            params, *qkv
+        )
+
+    ((_, out), grads), ((_, expected), expected_grads) = run(params, *qkv)
     close(out, expected)
     close(grads, expected_grads, atol=2e-5)
 
 
-@pytest.mark.parametrize(
-    ("spec", "causal"),
-    [
-        ("rope() + window(4)", True),
-        pytest.param("rope()", True, marks=slow),
-        pytest.param("none", False, marks=slow),
-        pytest.param("window(4, ahead=1)", False, marks=slow),
-        ("rope() + window(4) + learned_sink(stddev=2) + learned_sink(stddev=2)", True),
-        pytest.param("learned_sink(stddev=2)", False, marks=slow),
-    ],
-)
-def test_splash_is_dense(spec, causal):
+def test_splash_is_dense():
     """Grouped queries, documents and padding; interpreted."""
-    check(splash, spec, causal, documents(), interpret=True)
+    check(
+        splash,
+        "rope() + window(4) + learned_sink(stddev=2) + learned_sink(stddev=2)",
+        True,
+        documents(),
+        interpret=True,
+    )
 
 
 def test_gradients_of_sinks_in_splash_are_single_precision():
     """Of queries in half precision too."""
     encoding, order = pj.parse("learned_sink + learned_sink"), np.arange(LENGTH, dtype=np.int32)
-    params = ({"sink": jnp.array([-1.0, 0.0, 1.0, 2.0])}, {"sink": jnp.zeros(HEADS)})
-    x = jax.random.normal(jax.random.key(0), (LENGTH, HEADS, WIDTH), jnp.bfloat16)
+    params = jax.eval_shape(lambda key: encoding.init(key, pj.Dims(HEADS * WIDTH, HEADS, WIDTH)), jax.random.key(0))
+    x, site = jnp.zeros((LENGTH, HEADS, WIDTH), jnp.bfloat16), pj.sites(LENGTH)
 
-    def loss(read):
-        def of(params):
-            site = pj.sites(LENGTH)
-            out = read(encoding, transform(encoding, params, x, x, x, site, site, order, order), scale=0.3)
-            return jnp.sum(jnp.sin(out.astype(jnp.float32)))
+    def loss(params):
+        out = splash(
+            encoding, transform(encoding, params, x, x, x, site, site, order, order), scale=0.3, interpret=True
+        )
+        return jnp.sum(out.astype(jnp.float32))
 
-        return jax.grad(of)(params)
-
-    grads, expected = (
-        loss(functools.partial(splash, interpret=True)),
-        loss(lambda *args, **rest: dense(*args, **rest)[0]),
-    )
-    assert {leaf.dtype for leaf in jax.tree.leaves(grads)} == {jnp.dtype("float32")}
-    close(grads, expected, atol=0.03)
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(jax.eval_shape(jax.grad(loss), params))} == {"float32"}
 
 
 def test_splash_hides_later_keys_of_other_tokens():
     """Queries of a document whose keys come later, or not at all, read zeros."""
-    q_site, order = documents(), np.arange(LENGTH, dtype=np.int32)
+    q_site, order, encoding = documents(), np.arange(LENGTH, dtype=np.int32), pj.parse("none")
     k_site = q_site._replace(segment=np.roll(q_site.segment, 4))
-    x = jax.random.normal(jax.random.key(0), (LENGTH, HEADS, WIDTH))
-    given = Operands((), x, x, x, x, x, q_site, k_site, order, order)
-    out = splash(pj.parse("none"), given, scale=0.3, interpret=True)
-    assert not visible(pj.parse("none"), q_site, k_site, order, order)[:4].any()
-    close(out, dense(pj.parse("none"), given, scale=0.3)[0])
+
+    @jax.jit
+    def run(x):
+        operands = Operands((), x, x, x, x, x, q_site, k_site, order, order)
+        out = splash(encoding, operands, scale=0.3, interpret=True)
+        return out, dense(encoding, operands, scale=0.3)[0], visible(encoding, q_site, k_site, order, order)
+
+    out, expected, seen = run(normal(LENGTH, HEADS))
+    assert not seen[:4].any()
+    close(out, expected)
 
 
-@pytest.mark.parametrize("length", [LENGTH, LENGTH - 1])
-@pytest.mark.parametrize(("spec", "causal"), [("rope() + window(4)", True), ("rope()", False)])
+@pytest.mark.parametrize(
+    ("spec", "causal", "length"), [("rope() + window(4)", True, LENGTH - 1), ("rope()", False, LENGTH)]
+)
 def test_cudnn_is_dense(spec, causal, length):
     """The call's arguments, as jax's XLA implementation of the same function takes them."""
     check(cudnn, spec, causal, pj.sites(length), implementation="xla")
@@ -120,7 +122,7 @@ def test_tokamax_caps_logits_and_reads_zeros_where_nothing_is_seen():
     pytest.importorskip("tokamax", reason="tokamax is not installed: the extra tokamax brings it, from Python 3.12 on")
     q_site = pj.sites(LENGTH)
     k_site = q_site._replace(segment=np.repeat([2, 1], [15, 5]).astype(np.int32))
-    q, k, v = (jax.random.normal(jax.random.key(n), (LENGTH, HEADS, width)) for n, width in enumerate((8, 8, 12)))
+    q, k, v = (normal(LENGTH, HEADS, width) for width in (8, 8, 12))
 
     def loss(q, k, v, implementation):
         told = dict(causal=True, softcap=0.5, implementation=implementation)
@@ -217,7 +219,7 @@ def simulated_gpu(monkeypatch):
     return simulate
 
 
-@pytest.mark.parametrize("capability", [None, "8.0", "8.9", "9.0", "10.0", "10.3", "12.0"])
+@pytest.mark.parametrize("capability", [None, "8.0", "9.0", "10.3"])
 def test_cudnn_refuses_the_shapes_that_jax_refuses(capability, simulated_gpu):
     """Against jax's own checks of a traced gradient; an unknown GPU has the bounds of an old one."""
     simulated_gpu(capability)
@@ -337,13 +339,12 @@ def test_a_backend_of_ones_own_is_used_by_name():
     register("mine", Backend(run, no_more_than_twenty))
     encoding, site = pj.parse("rope() + t5() + window(4)"), documents()
     params = encoding.init(jax.random.key(1), pj.Dims(HEADS * WIDTH, HEADS, WIDTH))
-    keys = jax.random.split(jax.random.key(2), 3)
-    qkv = [jax.random.normal(k, (LENGTH, h, WIDTH)) for k, h in zip(keys, (HEADS, KEY_HEADS, KEY_HEADS), strict=True)]
+    qkv = [normal(LENGTH, heads) for heads in (HEADS, KEY_HEADS, KEY_HEADS)]
 
     def read(implementation):
         return pj.attend(encoding, params, *qkv, site, site, causal=True, implementation=implementation)
 
-    close(read("mine"), read("dense"))
+    close(*jax.jit(lambda: (read("mine"), read("dense")))())
     assert len(called) == 1
     with pytest.raises(ValueError, match=r"'mien'; did you mean 'mine'\? known: auto, dense, .*tokamax, mine"):
         read("mien")

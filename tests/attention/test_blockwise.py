@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import HEAD_DIM, HEADS, WIDTH, each_case, forward, inner_jaxprs, params_of_long, project, rows, world
-from members import GRID, Case
+from cases import FIRST, HEAD_DIM, HEADS, WIDTH, forward, inner_jaxprs, project, rows, ways, world
+from members import GRID, MEMBERS, Case
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION
@@ -20,63 +20,69 @@ def close(a, b, atol=1e-5):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=atol), a, b)
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("tile", [1, 4, *(pytest.param(tile, marks=pytest.mark.slow) for tile in (7, 13, 14, 512))])
-def test_any_tile_size(tile, causal):
-    case = Case("rope() + alibi() + t5()")
-    w = world(case)
-    both = jax.jit(lambda x: [forward(*w._replace(x=x), causal=causal, tile=size) for size in (tile, None)])
-    close(*both(w.x))
+def test_any_tile_size():
+    w = world(Case("rope() + alibi() + t5()"))
+    one, some, dense = jax.jit(lambda x: [forward(*w._replace(x=x), causal=True, tile=size) for size in (1, 13, None)])(
+        w.x
+    )
+    close((one, some), (dense, dense))
 
 
-@pytest.mark.parametrize("case", [Case("rope() + t5()"), Case("alibi()", GRID)], ids=str)
-def test_cross_attention(case):
-    """5 queries, 14 keys, at sites of their own, and values of another size."""
-    w = world(case)
-    q, k, v, site = project(w.encoding, w.params, w.x, w.placed, w.weights)
-    q, q_site, v = q[3:8], rows(site, slice(3, 8)), v[..., :3]
+def test_cross_attention():
+    """5 queries, 14 keys, at sites of their own, values of another size, and capped logits."""
+    w = world(Case("rope() + t5()"))
 
-    def read(params, q, k, v, tile):
-        if tile is None:
-            return pj.attend(w.encoding, params, q, k, v, q_site, site, implementation="dense")
-        operands = transform(w.encoding, params, q, k, v, q_site, site)
-        return blockwise(w.encoding, operands, scale=8**-0.5, tile=tile)
-
-    def gradients(tile):
-        def loss(*args):
-            out = read(*args, tile)
+    def gradients(params, q, k, v, tile):
+        def loss(params, q, k, v):
+            if tile is None:
+                out = pj.attend(w.encoding, params, q, k, v, q_site, site, implementation="dense", softcap=2.0)
+            else:
+                operands = transform(w.encoding, params, q, k, v, q_site, site)
+                out = blockwise(w.encoding, operands, scale=8**-0.5, tile=tile, softcap=2.0)
             return jnp.sum(jnp.sin(out)), out
 
-        return jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True)(w.params, q, k, v)
+        return jax.grad(loss, argnums=(0, 1, 2, 3), has_aux=True)(params, q, k, v)
 
-    tiled, dense = jax.jit(lambda: [gradients(4), gradients(None)])()
+    @jax.jit
+    def run(params, x):
+        q, k, v, _ = project(w.encoding, params, x, site, w.weights)
+        return [gradients(params, q[3:8], k, v[..., :3], tile) for tile in (4, None)]
+
+    site = w.placed
+    q_site = rows(site, slice(3, 8))
+    tiled, dense = run(w.params, w.x)
     assert tiled[1].shape == (5, 3, 3)
     close(tiled, dense)
 
 
 def test_half_precision_gradients():
     w = world(Case("rope() + t5()"))
-    w = w._replace(x=w.x.astype(jnp.bfloat16))
 
-    def gradient(tile):
-        loss = lambda x: jnp.sum(jnp.sin(forward(*w._replace(x=x), tile=tile).astype(jnp.float32)))  # noqa: E731
-        return jax.jit(jax.grad(loss))(w.x)
+    @jax.jit
+    def gradients(x):
+        loss = lambda x, tile: jnp.sum(jnp.sin(forward(*w._replace(x=x), tile=tile).astype(jnp.float32)))  # noqa: E731
+        return [jax.grad(loss)(x, tile) for tile in (5, None)]
 
-    tiled, dense = gradient(5), gradient(None)
+    tiled, dense = gradients(w.x.astype(jnp.bfloat16))
     assert tiled.dtype == jnp.bfloat16
-    close(tiled.astype(jnp.float32), dense.astype(jnp.float32), atol=0.05 * float(jnp.abs(dense).max()))
+    close(tiled.astype(np.float32), dense.astype(np.float32), atol=0.05 * float(jnp.abs(dense).max()))
 
 
-@pytest.mark.parametrize("tile", [None, 2])
-def test_nobody_to_see(tile):
+def test_nobody_to_see():
     """All padding: zeros, and zero gradients rather than NaN."""
     w = world(Case("rope() + t5() + sinusoidal()"))
     site = w.site._replace(segment=np.zeros_like(w.site.segment))
-    loss = lambda params, x: jnp.sum(forward(w.encoding, params, x, site, w.weights, tile=tile) + 1)  # noqa: E731
-    value, gradients = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))(w.params, w.x)
-    assert value == w.x.size
-    for leaf in jax.tree.leaves(gradients):
-        np.testing.assert_array_equal(leaf, 0)
+
+    @jax.jit
+    def run(params, x):
+        def loss(params, x, tile):
+            return jnp.sum(forward(w.encoding, params, x, site, w.weights, tile=tile) + 1)
+
+        return [jax.value_and_grad(loss, argnums=(0, 1))(params, x, tile) for tile in (None, 2)]
+
+    for value, gradients in run(w.params, w.x):
+        assert value == w.x.size
+        assert not any(np.any(leaf) for leaf in jax.tree.leaves(gradients))
 
 
 def test_extreme_logits():
@@ -112,26 +118,22 @@ def traced(case, implementation):
     x = jax.ShapeDtypeStruct((length, WIDTH), jnp.float32)
     site = jax.eval_shape(w.encoding.observe, w.params, x, site)
     q = jax.ShapeDtypeStruct((length, HEADS, HEAD_DIM), jnp.float32)
+    options = dict(causal=True, implementation=implementation, consumed=BEFORE_ATTENTION)
 
     def loss(params, q, k, v, site):
-        out = pj.attend(
-            w.encoding,
-            params,
-            q,
-            k,
-            v,
-            site,
-            site,
-            causal=True,
-            implementation=implementation,
-            consumed=BEFORE_ATTENTION,
-        )
-        return jnp.sum(jnp.sin(out))
+        return jnp.sum(jnp.sin(pj.attend(w.encoding, params, q, k, v, site, site, **options)))
 
     return jax.make_jaxpr(jax.grad(loss, argnums=(0, 1, 2, 3)))(w.params, q, q, q, site)
 
 
-@each_case(params_of_long(beside=("learned", "peg")))
+LONG = [MEMBERS[name].variants[0] for name in ("alibi", "cope", "self_extend")]  # in diagonals, in rows, a product
+
+
+@pytest.mark.parametrize(
+    "case",
+    [*LONG, *(pytest.param(case, marks=pytest.mark.slow) for case in ways(FIRST, named=False) if case not in LONG)],
+    ids=str,
+)
 def test_no_array_of_length_squared(case):
     rows = 3 if "kernel_size=" in case.spec else 8  # of DAPE v2 a tile of queries by all keys has three keys' channels
     assert largest(traced(case, "blockwise")) < 4096**2 / rows

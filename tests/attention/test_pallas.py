@@ -25,6 +25,7 @@ from posjax.encodings.pairs import ElementwiseBias
 
 HEADS, KEY_HEADS, WIDTH, VALUE_WIDTH, LENGTH = 4, 2, 8, 4, 22
 T5 = "t5(num_buckets=8, max_distance=6)"
+LINE = np.arange(6, dtype=np.int32)
 
 slow = pytest.mark.slow
 
@@ -32,9 +33,8 @@ slow = pytest.mark.slow
 def world(spec: str, length: int = LENGTH, width: int = WIDTH, value_width: int = VALUE_WIDTH, dtype=jnp.float32):
     encoding = pj.parse(spec)
     params = encoding.init(jax.random.key(1), pj.Dims(HEADS * width, HEADS, width))
-    keys = jax.random.split(jax.random.key(2), 3)
-    shapes = (HEADS, width), (KEY_HEADS, width), (KEY_HEADS, value_width)
-    return encoding, params, [jax.random.normal(k, (length, *s), dtype) for k, s in zip(keys, shapes, strict=True)]
+    rng, shapes = np.random.default_rng(0), ((HEADS, width), (KEY_HEADS, width), (KEY_HEADS, value_width))
+    return encoding, params, [jnp.asarray(rng.normal(size=(length, *shape)), dtype) for shape in shapes]
 
 
 def read(encoding, params, q, k, v, site, causal, **options):
@@ -57,10 +57,14 @@ def gradients(encoding, site, causal, **options):
 def check(spec: str, causal: bool, registers: bool):
     encoding, params, qkv = world(spec)
     site = two_documents(LENGTH, registers)
-    tiled = gradients(encoding, site, causal, interpret=True, tile=8)
-    batch = [jnp.stack([x[::-1], x]) for x in qkv]
-    (_, out), grads = jax.tree.map(lambda x: x[1], jax.jit(jax.vmap(tiled, (None, 0, 0, 0)))(params, *batch))
-    (_, expected), expected_grads = jax.jit(gradients(encoding, site, causal))(params, *qkv)
+
+    @jax.jit
+    def run(params, *qkv):
+        tiled = jax.vmap(gradients(encoding, site, causal, interpret=True, tile=8), (None, 0, 0, 0))
+        tiled = tiled(params, *(jnp.stack([jnp.flip(x, 0), x]) for x in qkv))
+        return jax.tree.map(lambda x: x[1], tiled), gradients(encoding, site, causal)(params, *qkv)
+
+    ((_, out), grads), ((_, expected), expected_grads) = run(params, *qkv)
     assert all(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(expected_grads[1:]))
     close(out, expected)
     close(grads, expected_grads, atol=3e-5)
@@ -70,15 +74,9 @@ def check(spec: str, causal: bool, registers: bool):
     ("spec", "causal", "registers"),
     [
         (f"rope() + alibi(direction='offset') + {T5}", True, False),
-        ("kerple() + window(5)", False, True),
-        pytest.param("none", True, False, marks=slow),
+        pytest.param("kerple() + window(5)", False, True, marks=slow),
         pytest.param("rope()", False, True, marks=slow),
-        pytest.param("alibi()", True, True, marks=slow),
-        pytest.param("alibi(direction='split') + window(4)", False, True, marks=slow),
-        pytest.param(T5, False, True, marks=slow),
-        pytest.param("t5(num_buckets=6, max_distance=8, bidirectional=False) + sinks(2, 4)", True, False, marks=slow),
-        pytest.param("kerple(kind='power')", False, True, marks=slow),
-        pytest.param("(unpad() >> alibi()) + kerple()", True, False, marks=slow),
+        pytest.param("(unpad() >> alibi(direction='split')) + kerple(kind='power')", False, True, marks=slow),
     ],
 )
 def test_kernel_is_dense(spec, causal, registers):
@@ -128,16 +126,6 @@ def test_the_bias_is_constant_beyond(spec):
     assert len(set(np.asarray(bias[offsets >= beyond]))) == len(set(np.asarray(bias[offsets <= -beyond]))) == 1
 
 
-@pytest.mark.slow
-def test_half_precision():
-    encoding, params, qkv = world("alibi()", dtype=jnp.bfloat16)
-    site = two_documents(LENGTH, registers=False)
-    out = jax.jit(lambda *qkv: read(encoding, params, *qkv, site, True, interpret=True, tile=8))(*qkv)
-    expected = read(encoding, params, *(x.astype(jnp.float32) for x in qkv), site, True)
-    assert out.dtype == jnp.bfloat16
-    close(out.astype(jnp.float32), expected, atol=0.02 * float(jnp.abs(expected).max()))
-
-
 def for_cuda(spec: str, length: int = 150, width: int = 64, causal: bool = True):
     encoding, params, qkv = world(spec, length, width, width, jnp.bfloat16)
     traced = jax.jit(gradients(encoding, two_documents(length, True), causal, tile=64)).trace(params, *qkv)
@@ -148,11 +136,7 @@ def for_cuda(spec: str, length: int = 150, width: int = 64, causal: bool = True)
     ("spec", "width"),
     [
         ("kerple() + window(100)", 64),
-        pytest.param("t5()", 128, marks=slow),
-        pytest.param("rope() + alibi(direction='split')", 32, marks=slow),
-        pytest.param("kerple(kind='power') + dilated(8)", 64, marks=slow),
-        pytest.param("longformer(8) + alibi(direction='offset')", 64, marks=slow),
-        pytest.param("bigbird(block_size=16)", 64, marks=slow),
+        pytest.param("longformer(8) + alibi(direction='offset') + t5()", 128, marks=slow),
     ],
 )
 def test_lowers_for_cuda(spec, width):
@@ -215,41 +199,40 @@ def test_a_changed_bias():
     """The kernel computes the change of `logit` too; a change of another method is refused."""
     _, params, qkv = world("alibi()")
     site = two_documents(LENGTH, registers=False)
-    out, expected = (read(Steeper(), params, *qkv, site, True, **how) for how in (dict(interpret=True, tile=8), {}))
+
+    @jax.jit
+    def run(*qkv):
+        tiled = read(Steeper(), params, *qkv, site, True, interpret=True, tile=8)
+        return tiled, *(read(encoding, params, *qkv, site, True) for encoding in (Steeper(), Alibi()))
+
+    out, expected, plain = run(*qkv)
     close(out, expected)
-    assert np.abs(expected - read(Alibi(), params, *qkv, site, True)).max() > 1e-2
+    assert np.abs(expected - plain).max() > 1e-2
     for changed in (Steepening(), OfOffset()):
         assert "not written for a kernel" in supported(changed + pj.parse("rope()"))
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_what_acts_on_logits_is_hosted_or_refused(case):
-    encoding = pj.parse(case.spec)
-    for member in members(encoding):
-        plain = type(member).bias is pj.Encoding.bias
-        assert plain or isinstance(member, ElementwiseBias) or supported(encoding)
+def test_what_acts_on_logits_is_hosted_or_refused():
+    for case in CASES:
+        encoding = pj.parse(case.spec)
+        for member in members(encoding):
+            plain = type(member).bias is pj.Encoding.bias
+            assert plain or isinstance(member, ElementwiseBias) or supported(encoding), case
 
 
 @pytest.mark.parametrize(
     ("spec", "dtype", "position", "reason"),
     [
-        ("rope()", jnp.float32, np.arange(6, dtype=np.int32), "half precision"),
-        ("cope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "cope.*not written for a kernel"),
-        ("self_extend(2, 3) >> rope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "product"),
-        ("stick_breaking()", jnp.bfloat16, np.arange(6, dtype=np.int32), r"\(`weigh`\), which it does not compute"),
-        (
-            "self_extend(2, 3) >> alibi()",
-            jnp.bfloat16,
-            np.arange(6, dtype=np.int32),
-            "self_extend.*not written for a kernel",
-        ),
-        ("value_rotary() + learned_sink()", jnp.bfloat16, np.arange(6, dtype=np.int32), "learned_sink.* adds a sink"),
-        ("value_rotary()", jnp.bfloat16, np.arange(6, dtype=np.int32), None),
-        ("swin() + rope()", jnp.bfloat16, np.arange(6, dtype=np.int32), "swin.*not written for a kernel"),
-        ("alibi()", jnp.bfloat16, np.arange(6, dtype=np.float32), "no gradient"),
+        ("rope()", jnp.float32, LINE, "half precision"),
+        ("self_extend(2, 3) >> rope()", jnp.bfloat16, LINE, "product"),
+        ("stick_breaking()", jnp.bfloat16, LINE, r"\(`weigh`\), which it does not compute"),
+        ("self_extend(2, 3) >> alibi()", jnp.bfloat16, LINE, "self_extend.*not written for a kernel"),
+        ("value_rotary() + learned_sink()", jnp.bfloat16, LINE, "learned_sink.* adds a sink"),
+        ("value_rotary()", jnp.bfloat16, LINE, None),
+        ("alibi()", jnp.bfloat16, LINE.astype(np.float32), "no gradient"),
         ("alibi()", jnp.bfloat16, np.zeros((6, 2), np.int32), "on a line"),
         ("rope()", jnp.bfloat16, np.zeros((6, 2), np.float32), None),
-        ("window(3) + t5()", jnp.bfloat16, np.arange(6, dtype=np.int32), None),
+        ("window(3) + t5()", jnp.bfloat16, LINE, None),
     ],
 )
 def test_refusals(spec, dtype, position, reason):
@@ -264,9 +247,7 @@ def test_refusals(spec, dtype, position, reason):
 def test_refuses_what_an_encoding_makes_too_wide():
     """PoPE doubles the channels of queries and keys."""
     encoding, site = pj.parse("pope()"), pj.sites(6)
-    params, q = (
-        encoding.init(jax.random.key(0), pj.Dims(HEADS * 128, HEADS, 128)),
-        jnp.zeros((6, HEADS, 128), jnp.bfloat16),
-    )
+    params = encoding.init(jax.random.key(0), pj.Dims(HEADS * 128, HEADS, 128))
+    q = jax.ShapeDtypeStruct((6, HEADS, 128), jnp.bfloat16)
     with pytest.raises(ValueError, match="head dims up to 128, got 256"):
-        pj.attend(encoding, params, q, q, q, site, site, implementation="pallas_interpret")
+        jax.eval_shape(lambda q: pj.attend(encoding, params, q, q, q, site, site, implementation="pallas_interpret"), q)

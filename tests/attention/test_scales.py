@@ -12,7 +12,7 @@ from posjax.attention.dense import Operands
 from posjax.attention.library import splash
 
 SITE = pj.sites(6)
-Q, K, V = jax.random.normal(jax.random.key(0), (3, 6, 2, 8))
+Q, K, V = jnp.asarray(np.random.default_rng(0).normal(size=(3, 6, 2, 8)), jnp.float32)
 
 
 def by_hand(scale, seen):
@@ -25,19 +25,23 @@ def by_hand(scale, seen):
 CAUSAL = np.tri(6, dtype=bool)
 
 
-@pytest.mark.parametrize("prefill", [True, False])
-def test_a_cache_takes_a_scale(prefill):
-    cache = empty_cache(8, 2, 8, SITE)
-    out, _ = attend_cached(pj.parse("none"), (), Q, K, V, SITE, cache, prefill=prefill, scale=0.9)
-    np.testing.assert_allclose(out, by_hand(0.9, CAUSAL), atol=1e-5)
+def test_a_cache_takes_a_scale():
+    def run(q, prefill):
+        cache = empty_cache(8, 2, 8, SITE)
+        return attend_cached(pj.parse("none"), (), q, K, V, SITE, cache, prefill=prefill, scale=0.9)[0]
+
+    for out in jax.jit(lambda q: [run(q, True), run(q, False)])(Q):
+        np.testing.assert_allclose(out, by_hand(0.9, CAUSAL), atol=1e-5)
 
 
-@pytest.mark.parametrize("keys", ["gather", "ring"])
-def test_devices_take_a_scale(keys):
-    context = ContextParallel(Mesh(np.array(jax.devices()[:1]), ("context",)), keys=keys)
-    options = dict(context=context, causal=True, implementation="blockwise", scale=0.9)
-    out = jax.jit(lambda q: attend_parallel(pj.parse("none"), (), q, K, V, SITE, SITE, **options))(Q)
-    np.testing.assert_allclose(out, by_hand(0.9, CAUSAL), atol=1e-5)
+def test_devices_take_a_scale():
+    def run(q, keys):
+        context = ContextParallel(Mesh(np.array(jax.devices()[:1]), ("context",)), keys=keys)
+        options = dict(context=context, causal=True, implementation="blockwise", scale=0.9)
+        return attend_parallel(pj.parse("none"), (), q, K, V, SITE, SITE, **options)
+
+    for out in jax.jit(lambda q: [run(q, "gather"), run(q, "ring")])(Q):
+        np.testing.assert_allclose(out, by_hand(0.9, CAUSAL), atol=1e-5)
 
 
 @pytest.mark.parametrize(("spec", "behind", "ahead"), [("window(2)", 1, 1), ("window(4, ahead=1)", 3, 1)])
@@ -52,13 +56,18 @@ def test_a_token_at_a_sinks_place_is_missed_though_it_came_late():
     """Positions 0 and 1 are seen by all. Here they are the third and the fourth token, which a ring overwrites."""
     encoding = pj.parse("sinks(num_sinks=2, window=4)")
     site = pj.sites(9)._replace(position=np.int32([5, 6, 0, 1, 7, 8, 9, 10, 11]))
-    x = jax.random.normal(jax.random.key(1), (9, 1, 1, 8))
-    cache = empty_cache(slots_needed(encoding, site, 9), 1, 8, site)
-    assert len(cache.order) == 6
-    step = jax.jit(lambda x, site, cache: attend_cached(encoding, (), x, x, x, site, cache))
-    lost = []
-    for t in range(9):
-        here = jax.tree.map(lambda leaf, t=t: leaf[t : t + 1], site)
-        out, cache = step(x[t], here, cache)
-        lost.append(bool(jnp.isnan(out).any()))
-    assert lost == [False] * 6 + [True] * 3
+    slots = slots_needed(encoding, site, 9)
+    assert slots == 6
+
+    @jax.jit
+    def run(x):
+        def step(cache, new):
+            x, here = new
+            out, cache = attend_cached(encoding, (), x, x, x, here, cache)
+            return cache, jnp.isnan(out).any()
+
+        one_by_one = jax.tree.map(lambda leaf: leaf[:, None], site)
+        return jax.lax.scan(step, empty_cache(slots, 1, 8, site), (x, one_by_one))[1]
+
+    x = np.random.default_rng(1).normal(size=(9, 1, 1, 8)).astype(np.float32)
+    assert run(x).tolist() == [False] * 6 + [True] * 3

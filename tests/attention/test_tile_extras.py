@@ -17,7 +17,7 @@ from posjax.mask import Mask, Memory
 
 def differences(encoding, site):
     """The distance of tiles of 16 from the dense attention of one document, or some."""
-    q = jax.random.normal(jax.random.key(0), (len(site.segment), 2, 8))
+    q = np.random.default_rng(0).normal(size=(len(site.segment), 2, 8)).astype(np.float32)
     params = encoding.init(jax.random.key(1), pj.Dims(16, 2, 8))
 
     @jax.jit

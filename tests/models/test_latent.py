@@ -13,10 +13,10 @@ from drawn import drawn
 from members import LINE, MEMBERS
 
 import posjax as pj
-from posjax.encoding import HOOKS, Needs
+from posjax.encoding import HOOKS
 from posjax.encodings.decoupled import decoupled
 from posjax.hosting import Hosted
-from posjax.models import BlockConfig, Decoder, Latent, generate
+from posjax.models import BlockConfig, Decoder, Latent
 from posjax.models.latent import LatentAttention
 
 SIZES = dict(kv_lora_rank=6, qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=5)
@@ -191,104 +191,15 @@ def test_both_forms_are_those_of_transformers(case):
     np.testing.assert_allclose(cached[0], expected, rtol=0, atol=5e-6)
 
 
-def decoder(spec="rope", **options):
+def shapes(spec):
+    """Shapes of the parameters of a decoder with this encoding."""
     sizes = dict(width=16, num_heads=2, depth=1, length=20, latent=str(LATENT))
-    return Decoder.from_config(sizes | options, vocab_size=11, encoding=spec)
-
-
-TOKENS = jnp.asarray(np.random.default_rng(1).integers(0, 11, (2, LENGTH)), jnp.int32)
-PADDED = pj.Site(
-    np.array([[0, 1, 2, 3, 0, 1, 2, 3, 4], [9, 9, 9, 0, 1, 2, 3, 4, 5]], np.int32),
-    np.array([[1] * 4 + [2] * 5, [0] * 3 + [1] * 6], np.int32),
-    np.zeros((2, LENGTH), np.int32),
-)
-
-
-def initial(model):
-    return drawn(model.init, jax.random.key(0), TOKENS[:, :1], pj.sites(1), encoding=model.encoding)
-
-
-def taken(site, start, stop):
-    return jax.tree.map(lambda leaf: leaf[:, start:stop], site)
+    model = Decoder.from_config(sizes, vocab_size=11, encoding=spec)
+    return jax.eval_shape(model.init, jax.random.key(0), jnp.zeros((2, LENGTH), jnp.int32), pj.sites(LENGTH))
 
 
 # Content that biases read, values that are transformed, codes that go through a layer's matrices.
 REFUSED = {"cope", "dape", "deberta", "grape_a", "shaw", "transformer_xl", "value_rotary"}
-NAMED = {name: spec for name, member in MEMBERS.items() if (spec := member.on(LINE))}
-NEVER_CACHED = Needs.WHOLE_DOCUMENT | Needs.BOTH_DIRECTIONS
-CACHED = [name for name in NAMED if name not in REFUSED and not pj.parse(NAMED[name]).needs & NEVER_CACHED]
-
-
-HOSTED = ("rope + alibi", "window(3) + rope", "log_n(original_length=4) + rope", "path", "tupe")
-HOSTED += ("rope(scaling=dynamic_ntk(factor=4, original_length=4))", "self_extend(window=3, group=2) >> rope")
-HOSTED += ("self_extend(window=3, group=2) >> (rope + stick_breaking)",)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        *(pytest.param(spec, marks=pytest.mark.slow) for spec in HOSTED),
-        *(pytest.param(NAMED[name], id=name, marks=pytest.mark.thorough) for name in CACHED),
-    ],
-)
-def test_decoding_is_the_full_pass(spec):
-    """The logits of a packed row and one padded left; only of the last tokens, as logits depend on the length so far."""
-    model = decoder(spec)
-
-    @jax.jit
-    def run(params):
-        whole = model.apply(params, TOKENS, PADDED)
-        out, caches = model.apply(params, TOKENS[:, :5], taken(PADDED, 0, 5), cache_size=LENGTH, method="prefill")
-        outs = [out]
-        for start, stop in ((5, 6), (6, LENGTH)):
-            out, caches = model.apply(
-                params, TOKENS[:, start:stop], taken(PADDED, start, stop), caches, method="extend"
-            )
-            outs.append(out)
-        return whole, jnp.concatenate(outs, axis=1)
-
-    whole, cached = run(initial(model))
-    there = PADDED.segment > 0
-    if Needs.DOCUMENT_LENGTH in pj.parse(spec).needs:
-        there = there & (np.arange(LENGTH) == LENGTH - 1)
-    np.testing.assert_allclose(cached[there], whole[there], rtol=0, atol=2e-5)
-
-
-@pytest.mark.slow
-def test_packed_and_padded_are_as_alone():
-    model = decoder("rope + alibi")
-    params = initial(model)
-    run = jax.jit(lambda tokens, site: model.apply(params, tokens, site))
-    together = run(TOKENS, PADDED)
-    alone = run(TOKENS[:1, 4:], pj.sites(5)), run(TOKENS[1:, 3:], pj.sites(6))
-    np.testing.assert_allclose(together[0, 4:], alone[0][0], atol=1e-5)
-    np.testing.assert_allclose(together[1, 3:], alone[1][0], atol=1e-5)
-
-
-@pytest.mark.slow
-def test_tiles_have_the_gradients_of_the_whole():
-    model = decoder("rope + t5")
-
-    def gradients(model, params):
-        return jax.jit(jax.grad(lambda params: jnp.square(model.apply(params, TOKENS, PADDED)).sum()))(params)
-
-    one, other = (gradients(model.with_fields(implementation=name), initial(model)) for name in ("dense", "blockwise"))
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3), one, other)
-
-
-@pytest.mark.slow
-def test_generation_continues_as_full_passes_do():
-    model = decoder("rope")
-    params = initial(model)
-    prompt = taken(PADDED, 0, 7)
-    continued = generate(model, params, TOKENS[:, :7], prompt, steps=2)
-    site = jax.tree.map(jnp.asarray, PADDED)
-    tokens = TOKENS[:, :7]
-    for step in range(2):
-        logits = jax.jit(model.apply)(params, tokens, taken(site, 0, 7 + step))
-        token = jnp.argmax(logits[:, -1], axis=-1)
-        np.testing.assert_array_equal(continued[:, step], token)
-        tokens = jnp.concatenate([tokens, token[:, None]], axis=1)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +213,7 @@ def test_generation_continues_as_full_passes_do():
 )
 def test_what_a_latent_cannot_host_is_refused(spec, message):
     with pytest.raises(ValueError, match=rf"{message}.*leave `latent` or this encoding out"):
-        jax.eval_shape(decoder(spec).init, jax.random.key(0), TOKENS, pj.sites(LENGTH))
+        shapes(spec)
 
 
 def test_what_stands_behind_passes_every_hook_on():
@@ -316,11 +227,12 @@ def test_what_stands_behind_passes_every_hook_on():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", NAMED)
-def test_every_encoding_is_hosted_or_refused(name):
-    refusal = pytest.raises(ValueError, match="leave `latent` or this encoding out")
-    with refusal if name in REFUSED else contextlib.nullcontext():
-        jax.eval_shape(decoder(NAMED[name]).init, jax.random.key(0), TOKENS, pj.sites(LENGTH))
+def test_every_encoding_is_hosted_or_refused():
+    for name, member in MEMBERS.items():
+        if spec := member.on(LINE):
+            refusal = pytest.raises(ValueError, match="leave `latent` or this encoding out")
+            with refusal if name in REFUSED else contextlib.nullcontext():
+                shapes(spec)
 
 
 def test_sizes_are_read_as_they_are_written():
@@ -333,16 +245,3 @@ def test_sizes_are_read_as_they_are_written():
         Latent.read("rope")
     with pytest.raises(ValueError, match=r"latent\(v_head_dim=\.\.\.\) is a number of channels of at least 1, got 0"):
         Latent(4, 4, 4, 0)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        (dict(num_kv_heads=1), r"num_kv_heads=1 is not of latent attention.*set num_kv_heads=None, or latent=None"),
-        (dict(qk_norm=True), r"qk_norm=True is not of latent attention.*set qk_norm=False"),
-        (dict(attention_bias=("key",)), r"name both or neither"),
-    ],
-)
-def test_fields_that_say_nothing_of_a_latent_are_refused(fields, message):
-    with pytest.raises(ValueError, match=message):
-        BlockConfig(latent=LATENT, **fields)

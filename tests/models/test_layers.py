@@ -1,13 +1,11 @@
 """Patterns of encodings over layers, and what a trunk refuses to host."""
 
 import dataclasses
-import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from drawn import drawn
 
 import posjax as pj
 from posjax.encoding import Needs
@@ -35,26 +33,7 @@ def hosted(model):
     }
 
 
-def logits(model, variables):
-    return model.apply(variables, TOKENS, SITE)
-
-
-def initial(model):
-    return drawn(model.init, jax.random.key(0), TOKENS, SITE)
-
-
-@pytest.mark.slow
-def test_a_pattern_of_one_is_that_encoding():
-    plain = decoder("rope")
-    variables = initial(plain)
-    for pattern in (("rope",), ["rope", "rope"], "rope, rope, rope", (pj.parse("rope"),)):
-        model = decoder(pattern if isinstance(pattern, str) else tuple(pattern))
-        np.testing.assert_array_equal(logits(model, variables), logits(plain, variables))
-
-
 def test_each_layer_hosts_its_own_encoding():
-    """Layers 0 to 2 rotate and layer 3 does not: moving only the positions that layer 3 would see changes nothing."""
-
     class Recorder(pj.Encoding):
         seen: list = []  # noqa: RUF012
 
@@ -85,43 +64,6 @@ def test_equal_encodings_share_their_parameters(injection, expected):
     assert set(found) <= set(expected)
 
 
-@pytest.mark.slow
-def test_at_the_stem_each_code_is_added_once():
-    one, two = decoder("learned(stddev=1)"), decoder("learned(stddev=1), none, learned(stddev=1)")
-    variables = initial(one)
-    trunk = variables["params"]["trunk"]
-    renamed = {name if name != "encoding" else "encoding_0": value for name, value in trunk.items()} | {
-        "encoding_1": ()
-    }
-    again = {"params": {**variables["params"], "trunk": renamed}}
-    np.testing.assert_allclose(logits(two, again), logits(one, variables), atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_pattern_decodes_token_by_token():
-    model = decoder("window(3) + rope, rope(base=100), none, alibi" if "window" in pj.names() else "rope, none")
-    variables = initial(model)
-    whole = logits(model, variables)
-    prefill = jax.jit(functools.partial(model.apply, cache_size=6, method=model.prefill))
-    extend = jax.jit(functools.partial(model.apply, method=model.extend))
-    out, caches = prefill(variables, TOKENS[:, :2], pj.sites(2))
-    np.testing.assert_allclose(out, whole[:, :2], atol=1e-5)
-    for t in range(2, 6):
-        out, caches = extend(variables, TOKENS[:, t : t + 1], pj.sites(1, start=t), caches)
-        np.testing.assert_allclose(out[:, 0], whole[:, t], atol=1e-4)
-
-
-@pytest.mark.slow
-def test_local_and_global_layers_differ_from_either_alone():
-    """The pattern of Gemma 3: other bases in other layers."""
-    trunk = (variables := initial(decoder("rope")))["params"]["trunk"]
-    trunk |= {"encoding_0": (), "encoding_1": ()}
-    mixed, local, whole = (
-        logits(decoder(pattern), variables) for pattern in ("rope(base=10), rope", "rope(base=10)", "rope")
-    )
-    assert min(float(jnp.abs(mixed - other).max()) for other in (local, whole)) > 1e-3
-
-
 def test_a_vit_takes_a_pattern_too():
     model = ViT(
         3,
@@ -130,9 +72,9 @@ def test_a_vit_takes_a_pattern_too():
         patch_size=2,
         block=BlockConfig(width=16, num_heads=2),
     )
-    site = model.sites(4, 6)
-    variables = drawn(model.init, jax.random.key(0), jnp.zeros((1, 4, 6, 1)), site)
-    assert jax.eval_shape(model.apply, variables, jnp.zeros((1, 4, 6, 1)), site).shape == (1, 3)
+    out, variables = jax.eval_shape(model.init_with_output, jax.random.key(0), *model.example(channels=1))
+    assert out.shape == (1, 3)
+    assert {"encoding_0", "encoding_1"} <= variables["params"]["trunk"].keys()
 
 
 @pytest.mark.parametrize(
@@ -140,14 +82,11 @@ def test_a_vit_takes_a_pattern_too():
     [
         ("rope, rop", "no encoding is named 'rop'; did you mean 'rope'"),
         ((), "at least one encoding"),
-        ("()", "an encoding spec is made of"),
         ("rope, (rope, none)", "a pattern over layers stands where a model is made"),
-        ("rope(base=3,), none(", "cannot read the encoding spec"),
-        ("rnopes", "no encoding is named 'rnopes'; did you mean 'rnope'"),
         ("swan(windw=3)", "swan has no argument 'windw'; did you mean 'window'"),
-        ("swan, none", "swan is a pattern over layers: it stands alone, where a model is made"),
+        ("swan, none", "swan is a pattern over layers: it stands alone"),
         ("gpt_oss(local=0)", "one local layer or more, got local=0"),
-        ("rnope(local=0)", "one local layer or more, got local=0"),
+        ("muse(first=4)", "between 0 and local=3, got 4"),
     ],
 )
 def test_refused_patterns(pattern, message):
@@ -237,16 +176,15 @@ def test_mistral_large_4_rotates_by_yarn_without_its_factor():
     assert layers[3] == pj.parse("ssmax")
     parameters = partial(10_000.0, 1.0, "yarn") | dict(factor=2048.0, original_max_position_embeddings=512)
     theirs = pj.from_hf(parameters | {"attention_factor": 1.0}, layout="interleaved")
-    x, site = jax.random.normal(jax.random.key(0), (5, 2, 64)), pj.sites(5, 1000)
-    np.testing.assert_array_equal(*(e.rotate((), x, site, x, site)[1] for e in (layers[0].members[0], theirs)))
+    x, site = jnp.asarray(np.random.default_rng(0).normal(size=(5, 2, 64)), jnp.float32), pj.sites(5, 1000)
+    run = jax.jit(lambda x: [each.rotate((), x, site, x, site)[1] for each in (layers[0].members[0], theirs)])
+    np.testing.assert_array_equal(*run(x))
 
 
 @pytest.mark.parametrize(("first", "layers"), [(0, "none(), r, r"), (1, "r, none(), r"), (None, "r, r, none()")])
 def test_muse_may_begin_within_its_pattern(first, layers):
     text = pj.spec.layers_text(pj.parse_layers(f"muse(local=2, window=None, first={first})"))
     assert text.replace("rope()", "r") == layers
-    with pytest.raises(ValueError, match="between 0 and local=3, got 4"):
-        pj.parse_layers("muse(first=4)")
 
 
 def test_muse_refuses_a_short_list():
@@ -288,6 +226,6 @@ def test_what_a_decoder_cannot_host():
     with pytest.raises(ValueError, match=r"Mixer\(\).*mixes tokens with later ones"):
         params_of(decoder(Mixer()))
     model = decoder(Whole() >> pj.parse("rope"))
-    variables = initial(model)
+    variables = jax.eval_shape(model.init, jax.random.key(0), TOKENS, SITE)
     with pytest.raises(ValueError, match=r"cannot decode token by token"):
-        model.apply(variables, TOKENS, SITE, cache_size=8, method=model.prefill)
+        jax.eval_shape(lambda v: model.apply(v, TOKENS, SITE, cache_size=8, method=model.prefill), variables)
