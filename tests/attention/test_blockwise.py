@@ -131,7 +131,7 @@ LONG = [MEMBERS[name].variants[0] for name in ("alibi", "cope", "self_extend")] 
 
 @pytest.mark.parametrize(
     "case",
-    [*LONG, *(pytest.param(case, marks=pytest.mark.slow) for case in ways(FIRST, named=False) if case not in LONG)],
+    [*LONG, *(pytest.param(case, marks=pytest.mark.slow) for case in ways(FIRST) if case not in LONG)],
     ids=str,
 )
 def test_no_array_of_length_squared(case):

@@ -40,7 +40,7 @@ def sums_of(kind: str, size: int = 12) -> list[str]:
     """The first encoding of each way to act, so many to a sum; of those that widen the head dim one a sum; by itself what
     stands for the softmax.
     """
-    cases = ways([member.variants[0] for member in MEMBERS.values()], named=False)
+    cases = ways([member.variants[0] for member in MEMBERS.values()])
     specs = [case.spec for case in cases if case.kind == kind]
     weighing = [spec for spec in specs if "weigh" in pj.parse(spec).hooks]
     specs = [spec for spec in specs if spec not in weighing]
