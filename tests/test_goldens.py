@@ -14,15 +14,12 @@ GOLDENS = Path(__file__).parent / "goldens"
 PACKAGES = {"torch", "torchvision", "transformers", "timm", "einops", "x-transformers"}
 PACKAGES |= {"axial-positional-embedding", "local-attention", "rotary-embedding-torch"}
 
-# The first comparison of each encoding is fast, that with each other reference slow; table.py runs all of them.
 FIRST = {check.encoding: check for check in reversed(CHECKS)}
-OF_REFERENCE = {(check.encoding, check.reference): check for check in reversed(CHECKS)}
 
 
 def marks(check):
-    if check is FIRST[check.encoding]:
-        return []
-    return pytest.mark.slow if check is OF_REFERENCE[check.encoding, check.reference] else pytest.mark.thorough
+    """The first comparison of each encoding is fast, the others are slow."""
+    return [] if check is FIRST[check.encoding] else pytest.mark.slow
 
 
 @pytest.mark.parametrize("check", [pytest.param(check, id=str(check), marks=marks(check)) for check in CHECKS])

@@ -9,12 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractDevice, AbstractMesh, NamedSharding, PartitionSpec
 from test_blockwise import close
 
 import posjax as pj
 from posjax.attention import Asked, Backend, backends, register
 from posjax.attention.attend import transform
-from posjax.attention.choose import choose
+from posjax.attention.choose import choose, device_of
 from posjax.attention.dense import Operands, dense, visible
 from posjax.attention.library import cudnn, cudnn_refusal, splash, tokamax, tokamax_refusal
 
@@ -239,7 +240,6 @@ def test_cudnn_refuses_the_shapes_that_jax_refuses(capability, simulated_gpu):
             assert refused, (length, width)
         else:
             assert not refused, (length, width)
-    assert "even numbers of tokens only, got 21 and 21" in refused
 
 
 @pytest.mark.parametrize(
@@ -255,6 +255,7 @@ def test_cudnn_refuses_the_shapes_that_jax_refuses(capability, simulated_gpu):
         ("rope()", 2048, jnp.bfloat16, "gpu", "9.0", True, "pallas"),
         ("rope() + alibi()", 2048, jnp.bfloat16, "gpu", "9.0", True, "pallas"),
         ("t5()", 4096, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
+        ("t5()", 16384, jnp.bfloat16, "gpu", "9.0", True, "pallas"),
         ("alibi(direction='split')", 4096, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
         ("alibi()", 1024, jnp.bfloat16, "gpu", "9.0", False, "dense"),
         ("rope() + alibi() + window(100)", 4096, jnp.bfloat16, "gpu", "9.0", True, "blockwise"),
@@ -277,12 +278,24 @@ def test_auto(spec, length, dtype, platform, capability, traced, implementation)
     assert "; ".join(choice).count("not cudnn") == (platform == "gpu" and implementation != "cudnn")
 
 
-def test_auto_takes_the_kernel_on_one_device(monkeypatch):
-    """XLA does not share a kernel's work among devices."""
-    site, where = pj.sites(2048), dict(causal=True, platform="gpu", capability="9.0")
-    for count, implementation in ((1, "pallas"), (2, "dense")):
-        monkeypatch.setattr(jax, "device_count", lambda count=count: count)
-        assert choose(pj.parse("alibi()"), *tokens(2048), site, site, **where).implementation == implementation
+@pytest.mark.parametrize("devices", [1, 2])
+def test_cudnn_is_causal_where_a_device_has_all_queries(devices):
+    site, where = pj.sites(2048), dict(causal=True, platform="gpu", capability="9.0", devices=devices)
+    choice = choose(pj.parse("rope()"), *tokens(2048, jnp.bfloat16), site, site, **where)
+    assert choice.implementation == ("cudnn" if devices == 1 else "pallas")
+    assert ("the queries of each device have an order of their own" in choice.reason) == (devices > 1)
+
+
+def test_the_choice_is_for_the_devices_of_the_mesh():
+    """Tracers, shapes and meshes say on which devices they will be."""
+    tpu = AbstractMesh((4,), ("data",), abstract_device=AbstractDevice("TPU v5 lite", 1, "tpu"))
+    gpu = AbstractMesh((4,), ("data",), abstract_device=AbstractDevice("NVIDIA H100 80GB HBM3", None, "gpu"))
+    assert device_of(gpu) == ("gpu", "9.0")
+    assert device_of(jnp.ones(3)) == ("cpu", None)
+    seen = []
+    x = jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=NamedSharding(tpu, PartitionSpec("data")))
+    jax.jit(lambda x: seen.append(device_of(x @ x.T))).trace(x)
+    assert [*seen, device_of(x)] == [("tpu", None)] * 2
 
 
 def test_what_is_asked_for():

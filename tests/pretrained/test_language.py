@@ -83,6 +83,7 @@ def test_what_is_saved_comes_back(case, loaded, tmp_path):
         ("llama", dict(intermediate_size=48), "mlp/gate/kernel"),
         ("llama", dict(num_hidden_layers=1), r"model\.layers\.1\.input_layernorm\.weight"),
         ("mpt", dict(attn_config={"qk_gn": True}), r"attn_config\.qk_gn .* did you mean 'qk_ln'"),
+        ("mpt", dict(expansion_ratio=2), "expansion_ratio=2"),
         ("gpt2", dict(scale_attn_by_inverse_layer_idx=True), "scale_attn_by_inverse_layer_idx=True"),
         ("gemma3", dict(attn_logit_softcapping=9.0), "attn_logit_softcapping=9.0"),
         ("llama4", dict(moe_layers=[1]), r"moe_layers=\[1\]"),
