@@ -33,44 +33,42 @@ def get_config() -> ConfigDict:
     config.optimizer.schedule = "cosine"
     config.optimizer.warmup_steps = config.get_ref("steps") // 20
     config.optimizer.weight_decay = 0.0
-    config.optimizer.clip_norm = 1.0  # largest global norm of the gradient; 0 does not clip
+    config.optimizer.clip_norm = 1.0  # largest global norm of the gradient; 0: no clipping
     config.optimizer.b1 = 0.9
     config.optimizer.b2 = 0.99
     config.optimizer.decay_encoding = False
 
     config.batch_size = 32
-    config.accumulate = 1  # parts of a batch whose gradients are summed one after the other
-    config.mesh = ConfigDict(dict(seed=1, data=-1, fsdp=1, tensor=1, context=1))  # devices; -1: those left
+    config.accumulate = 1  # number of equal parts of a batch whose gradients are summed in turn
+    config.mesh = ConfigDict(dict(seed=1, data=-1, fsdp=1, tensor=1, context=1))  # devices an axis; -1: all left
     config.eval_lengths = (20, 30, 40, 50, 60)
-    config.eval_examples = 256  # of each length
+    config.eval_examples = 256  # problems of each length
     config.eval_batch_size = 64
     config.log_every = 10
-    config.eval_every = 0  # at the end only
+    config.eval_every = 0  # 0: at the end only
     config.checkpoint_every = 500
     config.keep_last = 2
-    config.logger = config_dict.placeholder(str)  # tensorboard, trackio, wandb or wandb_offline, beside metrics.jsonl
+    config.logger = config_dict.placeholder(str)  # tensorboard, trackio, wandb, wandb_offline; None: none
     return config
 
 
 def _model() -> ConfigDict:
     model = ConfigDict()
-    model.kind = "encoder"  # or decoder
+    model.kind = "encoder"  # encoder or decoder
     model.encoding = "randomized(256) >> rope"
-    model.length = config_dict.placeholder(
-        int
-    )  # positions that a learned table holds; the positions of the longest row
-    model.vocab_size = config_dict.placeholder(int)  # more than needed lets problems share compiled programs
+    model.length = config_dict.placeholder(int)  # rows of a learned table; None: as many as the longest row needs
+    model.vocab_size = config_dict.placeholder(int)  # None: that of the problems; a larger one shares compiled programs
     model.width = 64
     model.depth = 2
     model.num_heads = 8
-    model.mlp_dim = config_dict.placeholder(int)  # 4 * width
+    model.mlp_dim = config_dict.placeholder(int)  # hidden width; None: 4 * width
     model.placement = "pre"
     model.embedding_norm = False
     model.embedding_scale = config_dict.placeholder(float)
-    model.embedding_scale = 50.0  # an encoder's tokens then have unit variance; None in a decoder, which scales its own
+    model.embedding_scale = 50.0  # gives an encoder's tokens unit variance; None: a decoder scales its own
     model.tied_embedding = True
     model.dropout = 0.0
-    model.implementation = "auto"  # of attention: dense, blockwise
-    model.dtype = "float32"  # of activations; bfloat16 on accelerators
+    model.implementation = "auto"  # auto, dense, blockwise, ...: an implementation of posjax.attend
+    model.dtype = "float32"  # dtype of activations; bfloat16 on accelerators
     model.param_dtype = "float32"
     return model

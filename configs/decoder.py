@@ -37,49 +37,45 @@ def get_config(what: str = "") -> ConfigDict:
     config.optimizer.schedule = "cosine"
     config.optimizer.warmup_steps = config.get_ref("steps") // 10  # a tenth of them, also where they are overridden
     config.optimizer.weight_decay = 0.1
-    config.optimizer.clip_norm = 1.0  # largest global norm of the gradient; 0 does not clip
+    config.optimizer.clip_norm = 1.0  # largest global norm of the gradient; 0: no clipping
     config.optimizer.b1 = 0.9
     config.optimizer.b2 = 0.99
     config.optimizer.decay_encoding = False
 
-    config.init_from = config_dict.placeholder(
-        str
-    )  # a workdir, or a folder of transformers, to start from: a fine-tune
-    config.init_encoding = (
-        "keep"  # what the encoding has learned, where another one can take it over; new; or keep_or_new
-    )
-    config.init_ignore = config_dict.placeholder(str)  # keys of the folder's config.json to pass over, with commas
+    config.init_from = config_dict.placeholder(str)  # workdir or transformers' folder that a fine-tune starts from
+    config.init_encoding = "keep"  # parameters of the encoding: keep, new, or keep_or_new (keep where the new one can)
+    config.init_ignore = config_dict.placeholder(str)  # keys of its config.json to pass over, with commas
 
     config.batch_size = 16
-    config.accumulate = 1  # parts of a batch whose gradients are summed one after the other
-    config.mesh = ConfigDict(dict(seed=1, data=-1, fsdp=1, tensor=1, context=1))  # devices; -1: those left
+    config.accumulate = 1  # number of equal parts of a batch whose gradients are summed in turn
+    config.mesh = ConfigDict(dict(seed=1, data=-1, fsdp=1, tensor=1, context=1))  # devices an axis; -1: all left
     config.eval_lengths = (256, 512, 1024)
-    config.eval_tokens = config_dict.placeholder(int)  # the first so many of the evaluation split; all of it
-    config.eval_batch_size = 32  # windows of the training length; longer ones come in proportionally smaller batches
+    config.eval_tokens = config_dict.placeholder(int)  # tokens of the evaluation split that are read; None: all
+    config.eval_batch_size = 32  # windows of data.length tokens; longer windows come in batches of as many tokens
     config.log_every = 10
     config.eval_every = 250
     config.checkpoint_every = 250
     config.keep_last = 2
-    config.logger = config_dict.placeholder(str)  # tensorboard, trackio, wandb or wandb_offline, beside metrics.jsonl
+    config.logger = config_dict.placeholder(str)  # tensorboard, trackio, wandb, wandb_offline; None: none
     return config
 
 
 def _data() -> ConfigDict:
     data = ConfigDict()
-    data.name = "pydoc_topics"  # or any text that `python -m experiments.prepare --list` shows
-    data.data_dir = config_dict.placeholder(str)  # where tensorflow-datasets keeps its sets
-    data.files = config_dict.placeholder(str)  # a folder or glob of text of your own; data.name is its name then
-    data.text_field = "text"  # of the rows of JSON lines, parquet or Arrow files
-    data.tokenizer = config_dict.placeholder(str)  # a tokenizer.json; None: bytes
-    data.bos = config_dict.placeholder(bool)  # False: without the BOS that its template puts before a text
+    data.name = "pydoc_topics"  # a text of `python -m experiments.prepare --list`, or a name for data.files
+    data.data_dir = config_dict.placeholder(str)  # folder of tensorflow-datasets' prepared sets
+    data.files = config_dict.placeholder(str)  # folder or glob of text files of your own
+    data.text_field = "text"  # name of the text in JSON lines, parquet and Arrow files
+    data.tokenizer = config_dict.placeholder(str)  # path of a tokenizer.json; None: bytes
+    data.bos = config_dict.placeholder(bool)  # False: no BOS before a text; None: as the tokenizer's template says
     data.train_split = "train"
     data.eval_split = "validation"
     data.length = 256  # tokens in a training window
-    data.positions = "document"  # offsets in the document; "window", "stream": in the window; "stream" joins documents
+    data.positions = "document"  # document or window: where offsets start; stream: window, documents joined
     data.ladder = ConfigDict()
-    data.ladder.steps = 0  # in which the context grows to the length (SkyLadder); 0: it is that from the first step on
-    data.ladder.start = 32  # tokens of the first context
-    data.ladder.schedule = "linear"  # or sinusoidal, exponential
+    data.ladder.steps = 0  # steps in which the context grows to data.length (SkyLadder); 0: no growth
+    data.ladder.start = 32  # first length of the context
+    data.ladder.schedule = "linear"  # linear, sinusoidal or exponential
     return data
 
 
@@ -87,22 +83,22 @@ def _model() -> ConfigDict:
     model = ConfigDict()
     model.kind = "decoder"
     model.encoding = "rope"
-    model.injection = "stem"  # or every_layer, every_layer_shared
-    model.length = config_dict.placeholder(int)  # positions of a learned table; as many as the data have
+    model.injection = "stem"  # stem, every_layer or every_layer_shared
+    model.length = config_dict.placeholder(int)  # rows of a learned table; None: as many as the data need
     model.width = 128
     model.depth = 4
     model.num_heads = 4
-    model.num_kv_heads = config_dict.placeholder(int)  # fewer heads of keys and values; num_heads
-    # Keys and values from a latent: "latent(kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=32)".
+    model.num_kv_heads = config_dict.placeholder(int)  # heads of keys and values; None: num_heads
+    # Latent attention, as "latent(kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=32)".
     model.latent = config_dict.placeholder(str)
-    model.mlp_dim = config_dict.placeholder(int)  # 4 * width
-    model.mlp = "gelu"  # or swiglu
+    model.mlp_dim = config_dict.placeholder(int)  # hidden width; None: 4 * width
+    model.mlp = "gelu"  # gelu or swiglu
     model.tied_embedding = True
     model.dropout = 0.0
-    model.implementation = "auto"  # of attention: dense, blockwise
-    model.scan = False  # the blocks as a loop, which compiles in a fraction of the time
-    model.remat = "none"  # what of a block is computed again for gradients, to save memory: none, full, dots, attention
-    model.dtype = "float32"  # of activations; bfloat16 on accelerators
-    model.attention_dtype = config_dict.placeholder(str)  # as dtype
+    model.implementation = "auto"  # auto, dense, blockwise, ...: an implementation of posjax.attend
+    model.scan = False  # True: blocks are a loop, which compiles faster
+    model.remat = "none"  # what the backward pass of a block computes again: none, full, dots or attention
+    model.dtype = "float32"  # dtype of activations; bfloat16 on accelerators
+    model.attention_dtype = config_dict.placeholder(str)  # dtype of queries, keys and values; None: dtype
     model.param_dtype = "float32"
     return model

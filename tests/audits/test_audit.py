@@ -25,7 +25,7 @@ REPO = pathlib.Path(__file__).parents[2]
 LENGTH = 256
 ROTARY = [name for name in pj.names() if issubclass(registered(name), Rotary)]
 # Their frequencies are fitted whatever the arguments are; the others are known with their usual arguments.
-FITTED = {"rope", "p_rope", "hope", "axial_rope", "mrope", "lerope"}
+FITTED = ["rope", "p_rope", "hope", "axial_rope", "mrope", "lerope"]
 FIRST = [MEMBERS[name].variants[0] for name in ROTARY]
 MORE = [case for name in FITTED for case in MEMBERS[name].variants[1:] if isinstance(pj.parse(case.spec), Rotary)]
 
