@@ -32,7 +32,7 @@ def whole_positions_are_exact_wherever_they_are(runs: Runs) -> float:
     return gap((runs.batch[0]["remote"], runs.batch[0]["standing"]))
 
 
-FORMULA = "attention is by the paper"
+FORMULA, DECODES = "attention is by the paper", "decoding token by token is the full pass"
 ALL = PROPERTIES | {
     FORMULA: Property(attention_is_by_the_paper),
     "whole positions are exact wherever they are": Property(whole_positions_are_exact_wherever_they_are, 2e-5),
@@ -47,13 +47,18 @@ def runs_of(case: Case) -> Runs:
 
 
 def properties():
-    """Every encoding is compared with its formula: by its first variant in the fast part, by all in the slow part."""
+    """Every encoding is compared with its formula: by its first variant in the fast part, by all in the slow part.
+
+    In the slow part all that act within attention are also computed in tiles, and all decode.
+    """
     marks = [{param.values[0]: param.marks for param in params} for params in (params_of(), params_of_long())]
     for case in CASES:
         for name, each in ALL.items():
             level = marks[each.deep][case]
             if name == FORMULA:
                 level = [] if case in FIRST else pytest.mark.slow
+            elif name == DECODES or (each.deep and pj.parse(case.spec).hooks - {"embed", "place", "rotate"}):
+                level = pytest.mark.slow if level and case in FIRST else level
             yield pytest.param(case, name, marks=level, id=f"{name}-{case}")
 
 
