@@ -139,8 +139,8 @@ def attend_parallel(
     q_order, k_order = orders_of(q, k, causal, q_order, k_order)
     zigzags = causal and context.order == "zigzag" and context.size > 1
     parts, length = context.size * (2 if zigzags else 1), len(q)
-    q, q_site, q_order = _padded((q, q_site, q_order), parts)
-    k, v, k_site, k_order = _padded((k, v, k_site, k_order), parts)
+    q, k, v, q_site, k_site = _padded((q, k, v, q_site, k_site), parts)
+    q_order, k_order = (None if order is None else _counted_on(order, parts) for order in (q_order, k_order))
     sites = (q_site, q_order), (k_site, k_order)
     if context.keys == "ring":
         _check_ring(encoding, implementation)
@@ -307,6 +307,13 @@ def _destinations(size: int) -> tuple[list[tuple[int, int]], list[tuple[int, int
 
 def _sent(x: Array, pairs: list[tuple[int, int]], axis: str) -> Array:
     return jax.lax.ppermute(x, axis, pairs)
+
+
+def _counted_on(order: Array, parts: int) -> Array:
+    """Appends numbers for the tokens that `_padded` adds: an order that counts tokens counts these, too."""
+    length = len(order)
+    numpy = np if isinstance(order, np.ndarray) else jnp
+    return numpy.concatenate([order, np.arange(length, length + -length % parts, dtype=np.int32)])
 
 
 def _padded(tree: Any, parts: int) -> Any:

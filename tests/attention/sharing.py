@@ -3,6 +3,7 @@
 It reads jobs as JSON, [[name of a check below, its arguments], ...], and prints their results.
 """
 
+import functools
 import json
 import math
 import re
@@ -16,7 +17,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from members import GRID, Case
 
 import posjax as pj
-from posjax.attention import BEFORE_ATTENTION, ContextParallel, attend_parallel
+from posjax.attention import BEFORE_ATTENTION, Backend, ContextParallel, attend_parallel, register
+from posjax.attention.library import splash, splash_refusal
 from posjax.attention.parallel import to_zigzag
 from posjax.encoding import Needs
 from posjax.models import BlockConfig, Decoder, ViT
@@ -25,20 +27,32 @@ SEGMENT = np.array([1, 1, 1, 1, 1, 0, 1, 2, 2, 2, 2, 0, 2, 2], np.int32)
 
 
 def differences(
-    spec: str, kind: str, groups: int, size: int, order: str, keys: str = "gather", gradients: bool = True
+    spec: str,
+    kind: str,
+    groups: int,
+    size: int,
+    order: str,
+    keys: str = "gather",
+    gradients: bool = True,
+    implementation: str = "blockwise",
+    heads: int = 1,
 ) -> float:
     """The largest difference, to one device, of what `groups` of `size` devices compute for a batch of two sequences.
 
     Values, and gradients to parameters, tokens, projections and to positions where they may be floats; those above 1
     in relation to their size.
+
+    Args:
+      implementation: a kernel knows positions when it is traced, and computes a share of the heads on each device.
+      heads: number of devices that share heads.
     """
     case = Case(spec, kind)
-    context = context_of(groups, size, order=order, keys=keys)
+    context = context_of(groups, size, heads, order=order, keys=keys)
     row = (world(case).x, world(case).site.position.astype(np.float32), SEGMENT)
     batch = [np.stack([leaf[::-1], leaf]) for leaf in row]
 
     def run(context):
-        loss = loss_of(case, context)
+        loss = loss_of(case, context, implementation)
         run = jax.value_and_grad(loss, argnums=(0, 1, 2, 3), has_aux=True) if gradients else loss
         return jax.tree.leaves(jax.jit(run)(world(case).params, world(case).weights, *batch))
 
@@ -47,17 +61,18 @@ def differences(
     return max(np.max(np.abs(a - b) / np.maximum(np.abs(a), 1), initial=0).item() for a, b in pairs)
 
 
-def loss_of(case: Case, context: ContextParallel | None):
+def loss_of(case: Case, context: ContextParallel | None, implementation: str):
     """(params, weights, x, position, segment) -> (sum of the sines of all outputs, outputs)."""
     w, causal = world(case), case.kind != GRID
 
     def of_row(params, weights, x, position, segment):
         position = position.astype(jnp.int32) if Needs.WHOLE_POSITIONS in w.encoding.needs else position
+        position = position if implementation == "blockwise" else w.site.position
         site = w.site._replace(segment=segment, position=position)
         if context is None:
             return forward(w.encoding, params, x, site, weights, causal=causal)
         q, k, v, site = project(w.encoding, params, x, w.encoding.place(params, site), weights)
-        options = dict(context=context, causal=causal, implementation="blockwise")
+        options = dict(context=context, causal=causal, implementation=implementation)
         return attend_parallel(w.encoding, params, q, k, v, site, site, consumed=BEFORE_ATTENTION, **options)
 
     def loss(params, weights, *rows):
@@ -141,11 +156,20 @@ def zigzags(length: int, size: int) -> list[list[int]]:
     return np.asarray(jax.jit(move)(np.arange(length))).reshape(size, -1).tolist()
 
 
-def context_of(groups: int, size: int, **options) -> ContextParallel:
-    devices = np.array(jax.devices()[: groups * size]).reshape(groups, size)
-    return ContextParallel(Mesh(devices, ("data", "context")), batch_axis="data", **options)
+def context_of(groups: int, size: int, heads: int = 1, **options) -> ContextParallel:
+    devices = np.array(jax.devices()[: groups * heads * size]).reshape(groups, heads, size)
+    mesh = Mesh(devices, ("data", "tensor", "context"))
+    return ContextParallel(mesh, batch_axis="data", heads_axis="tensor", **options)
 
 
+def _splash_refusal(asked):
+    return splash_refusal(asked.encoding, asked.operands)
+
+
+hooks = frozenset({"mask", "sink"})
+register(
+    "splash_interpret", Backend(functools.partial(splash, interpret=True), _splash_refusal, parts=True, hooks=hooks)
+)
 CHECKS = {check.__name__: check for check in (differences, arrays, models, zigzags)}
 
 

@@ -57,6 +57,13 @@ SHARED = [  # values and gradients, but for those with False; groups of devices 
     ["(raster(width=7) >> sinusoidal()) + rope()", GRID, 2, 2, "zigzag", "ring"],
     ["(raster(width=7) >> learned()) + rope() + peg()", GRID, 1, 8, "zigzag", "gather"],
 ]
+SHARED += [  # kernels, with 3 devices that share the heads, or 2 to 4 that share queries
+    ["rope() + learned_sink(stddev=1)", LINE, 1, 2, "zigzag", "gather", True, "splash_interpret", 3],
+    ["rope()", LINE, 2, 4, "zigzag", "gather", True, "splash_interpret", 1],
+    ["rope() + window(4)", LINE, 2, 1, "zigzag", "gather", True, "splash_interpret", 3],
+    ["rope() + alibi() + t5()", LINE, 1, 2, "zigzag", "gather", True, "pallas_interpret", 3],
+    ["rope()", GRID, 1, 1, "zigzag", "gather", True, "splash_interpret", 3],
+]
 SHARED += [[spec, kind, 2, 4, "zigzag", "gather", False] for kind in (LINE, GRID) for spec in sums_of(kind)]
 
 
