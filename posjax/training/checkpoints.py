@@ -172,14 +172,19 @@ class Checkpoints:
                 f"cannot save step {step}: {self.directory} already holds step {newest}; continue from that step, "
                 "remove the later ones, or use another directory"
             )
-        needed = 2**16 + sum(getattr(leaf, "nbytes", 8) for leaf in leaves.values())  # and orbax's own files
+        self.check_room(step, tree)  # tensorstore would speak of it in many lines
         with self._failing_as_one(step):
-            if free_bytes(self.directory) < needed:  # tensorstore would speak of it in many lines
-                raise OSError(errno.ENOSPC, f"the disk is full: {room(self.directory, needed)}")
             manager = self._writer()
             self._score(step, metrics)
             self._saving = step
             manager.save(step, args=args, force=True)
+
+    def check_room(self, step: int, tree: PyTree) -> None:
+        """Checks that the disk has room for `tree`, before it is computed; raises CheckpointError."""
+        needed = 2**16 + sum(getattr(leaf, "nbytes", 8) for leaf in jax.tree.leaves(tree))  # and orbax's own files
+        with self._failing_as_one(step):
+            if free_bytes(self.directory) < needed:
+                raise OSError(errno.ENOSPC, f"the disk is full: {room(self.directory, needed)}")
 
     def restore(self, abstract: PyTree, *, step: int | None = None) -> tuple[int, PyTree] | None:
         """Returns the newest intact checkpoint (or exactly `step`) as (step, tree); None if nothing was ever saved.

@@ -150,6 +150,8 @@ def train(
         checkpoints = stack.enter_context(Checkpoints(workdir / "checkpoints", keep_last=config.keep_last, **best))
         state, clock = _begin(programs, checkpoints, describe_run(task, config, seeds, initial), workdir, initial)
         start = int(state.step)
+        if start < config.steps:
+            checkpoints.check_room(config.steps, {"state": state, "times": clock.times()})
         writer = MetricsWriter(workdir, start or None, config.get("logger")) if is_first() else None
         stack.enter_context(writer or contextlib.nullcontext())
 

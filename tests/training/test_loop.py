@@ -103,6 +103,13 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data_dir, whole, tmp_pat
     assert_same((again.state, again.metrics), (whole.state, whole.metrics))
 
 
+def test_a_full_disk_is_refused_before_the_first_step(data_dir, monkeypatch, tmp_path):
+    monkeypatch.setattr("posjax.training.checkpoints.free_bytes", lambda directory: 300)
+    with pytest.raises(CheckpointError, match=r"step 12 .*the disk is full: .* from its start"):
+        run(decoder(data_dir), tmp_path, on_step=lambda *_: pytest.fail("took a step"))
+    assert steps(tmp_path) == []
+
+
 def test_a_run_killed_between_checkpoints_repeats_the_steps_since(data_dir, whole, tmp_path):
     config, (_, workdir) = decoder(data_dir), whole
 
