@@ -39,6 +39,7 @@ class Asked(NamedTuple):
     capability: str | None  # of the GPU, as "9.0"; None where there is none
     softcap: float | None = None  # see `attend`
     devices: int = 1  # that share the queries of a sequence
+    split: int = 1  # devices among which the compiler would have to split a kernel
 
 
 @dataclass(frozen=True)
@@ -124,10 +125,18 @@ def _kernel() -> Any:
     return importlib.import_module("posjax.attention.gpu.kernel")
 
 
+def _split_refusal(asked: Asked) -> str | None:
+    if asked.split > 1:
+        return (
+            f"the compiler cannot split the kernel among the {asked.split} devices of the mesh: give a ContextParallel"
+        )
+    return None
+
+
 def _pallas_refuses(asked: Asked) -> str | None:
     if asked.capability != _HOPPER:
         return f"it is written for GPUs of compute capability {_HOPPER}, this one has {asked.capability or 'none'}"
-    return _kernel().refusal(asked.encoding, asked.operands)
+    return _split_refusal(asked) or _kernel().refusal(asked.encoding, asked.operands)
 
 
 def _pallas_leads(asked: Asked) -> bool:
@@ -174,7 +183,7 @@ BACKENDS = {
     ),
     "splash": Backend(
         splash,
-        lambda asked: splash_refusal(asked.encoding, asked.operands),
+        lambda asked: _split_refusal(asked) or splash_refusal(asked.encoding, asked.operands),
         "tpu",
         preferred=True,
         parts=True,

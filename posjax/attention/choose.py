@@ -1,10 +1,11 @@
 """The implementation of an attention: the choice of "auto", and the reasons against others."""
 
+import math
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from posjax.attention import backends
 from posjax.attention.backends import Asked, Tokens
@@ -41,7 +42,7 @@ def choose(
     implementation: str = "auto",
     platform: str | None = None,
     capability: str | None = None,
-    devices: int = 1,
+    devices: int | None = None,
 ) -> Choice:
     """The implementation that `attend` takes; arrays may be `jax.ShapeDtypeStruct`s.
 
@@ -53,7 +54,8 @@ def choose(
       implementation: "auto", or the name of one.
       platform: "cpu", "gpu" or "tpu"; if None that of the devices in the type of q (its mesh), else jax's default backend.
       capability: compute capability of the GPU, as "9.0"; that of these devices if None.
-      devices: the number of devices that share the queries of a sequence.
+      devices: how many share the queries of a sequence, where each computes its part by itself; None where the compiler
+        splits the work among the devices of q.
 
     Raises:
       ValueError: for an unknown implementation, or one that cannot compute this, with the reason.
@@ -70,7 +72,8 @@ def choose(
     capability = kind.capability if capability is None else capability
     orders = (None, None) if not causal else (_arange(q), _arange(k)) if q_order is None else (q_order, k_order)
     operands = Operands(None, q, k, None, None, v, q_site, k_site, *orders)
-    asked = Asked(encoding, operands, platform, capability, softcap, devices)
+    split = _automatic_devices(q) if devices is None else 1
+    asked = Asked(encoding, operands, platform, capability, softcap, devices or 1, split)
     if implementation != "auto":
         if reason := backends.backend(implementation).refusal(asked):
             raise ValueError(f'implementation={implementation!r} cannot compute this: {reason}; or take "auto"')
@@ -116,6 +119,13 @@ def device_of(x: Tokens | Mesh | AbstractMesh) -> Device:
     capability = getattr(device, "compute_capability", None)
     hopper = any(name in device.device_kind for name in _HOPPERS)
     return Device(platform, "9.0" if capability is None and hopper else capability)
+
+
+def _automatic_devices(x: Tokens) -> int:
+    """The number of devices among which the compiler splits an array, or may."""
+    mesh = _mesh_of(x)
+    axes = () if mesh is None else zip(mesh.axis_types, mesh.shape.values(), strict=True)
+    return math.prod(size for kind, size in axes if kind == AxisType.Auto)
 
 
 def _mesh_of(x: Tokens) -> Mesh | AbstractMesh | None:

@@ -165,7 +165,7 @@ def attend_parallel(
             x = Operands(params, q, k, rotated_q, rotated_k, v, q_site, k_site, q_order, k_order)
             return backend(name).run(encoding, x, **options)
 
-    out = _on_all_devices(run, context, zigzags, part)(params, arrays, sites)
+    out = _on_all_devices(run, params, arrays, sites, context, zigzags, part)
     return finish(encoding, params, out, q_site)[:length]
 
 
@@ -174,8 +174,10 @@ def _part(arrays: Any, q_order: Array | None, context: ContextParallel, zigzags:
     axis = context.heads_axis
     devices = 1 if axis is None else context.mesh.shape[axis]
     divided = devices > 1 and all(x.shape[1] % devices == 0 for x in jax.tree.leaves(arrays))
-    orders = q_order if isinstance(q_order, np.ndarray) else None
-    if zigzags and orders is not None:  # as `to_zigzag` leaves the queries: of a device's two chunks the even one first
+    orders = np.arange(len(arrays[0][0]), dtype=np.int32) if q_order is None else q_order
+    if not isinstance(orders, np.ndarray):
+        orders = None
+    elif zigzags:  # as `to_zigzag` leaves the queries: of a device's two chunks the even one first
         chunks = _zigzag_chunks(context.size).reshape(-1, 2)
         chunks = np.take_along_axis(chunks, np.argsort(chunks % 2, axis=1), axis=1)
         orders = _chunks_taken(orders, chunks.reshape(-1), 0)
@@ -186,44 +188,43 @@ def _part(arrays: Any, q_order: Array | None, context: ContextParallel, zigzags:
     )
 
 
-def _on_all_devices(run, context: ContextParallel, zigzags: bool, part: Part | None):
-    """(params, arrays, sites) -> output, by `run(params, queries, keys)` on every device for its share of the queries.
-
-    The arrays [T, H, ...] and the sites are those of queries and of keys. Sites that are known when this is traced stay so,
-    if each device has whole sequences.
+def _on_all_devices(
+    run, params, arrays, sites, context: ContextParallel, zigzags: bool, part: Part | None
+) -> jax.Array:
+    """The output of `run(params, queries, keys)` on every device, for its share of the queries.
 
     Args:
+      arrays: [T, H, ...] of the queries, and of the keys.
+      sites: their sites and orders, which stay known when this is traced if each device has whole sequences.
       part: of a kernel, which is given its share of the heads; None: the compiler splits heads.
     """
-    of_heads = PartitionSpec(context.axis, part.heads[0] if part and part.heads else None)
-    in_ring = context.keys == "ring"
+    of_heads, in_ring = (
+        PartitionSpec(context.axis, part.heads[0] if part and part.heads else None),
+        context.keys == "ring",
+    )
+    leaves, joined = split_known(sites) if context.size == 1 else split_leaves(sites, lambda leaf: True)
 
-    def on_all(params, arrays, sites):
-        leaves, joined = split_known(sites) if context.size == 1 else split_leaves(sites, lambda leaf: True)
+    def of_one_device(params, arrays, leaves):
+        queries, keys = ((*own, *site) for own, site in zip(arrays, joined(leaves), strict=True))
+        if zigzags:
+            queries = to_zigzag(queries, context)
+            keys = to_zigzag(keys, context) if in_ring else keys  # for equal work at every step of the ring
+        out = run(params, queries, keys)
+        return _from_zigzag(out, context) if zigzags else out
 
-        def of_one_device(params, arrays, leaves):
-            queries, keys = ((*own, *site) for own, site in zip(arrays, joined(leaves), strict=True))
-            if zigzags:
-                queries = to_zigzag(queries, context)
-                keys = to_zigzag(keys, context) if in_ring else keys  # for equal work at every step of the ring
-            out = run(params, queries, keys)
-            return _from_zigzag(out, context) if zigzags else out
-
-        if context.size > 1:
-            # The backward pass gathers other devices' keys again; the outputs are kept, by name.
-            policy = jax.checkpoint_policies.save_only_these_names(SAVED)
-            of_one_device = jax.checkpoint(of_one_device, policy=policy)
-        # check_vma=False: attention starts scans from constants, which device tracking would refuse.
-        return jax.shard_map(
-            of_one_device,
-            mesh=context.mesh,
-            in_specs=(PartitionSpec(), of_heads, PartitionSpec(context.axis)),
-            out_specs=of_heads,
-            axis_names=context.manual_axes if part is None else frozenset(context.mesh.axis_names),
-            check_vma=False,
-        )(params, arrays, leaves)
-
-    return on_all
+    if context.size > 1:
+        # The backward pass gathers other devices' keys again; the outputs are kept, by name.
+        policy = jax.checkpoint_policies.save_only_these_names(SAVED)
+        of_one_device = jax.checkpoint(of_one_device, policy=policy)
+    # check_vma=False: attention starts scans from constants, which device tracking would refuse.
+    return jax.shard_map(
+        of_one_device,
+        mesh=context.mesh,
+        in_specs=(PartitionSpec(), of_heads, PartitionSpec(context.axis)),
+        out_specs=of_heads,
+        axis_names=context.manual_axes if part is None else frozenset(context.mesh.axis_names),
+        check_vma=False,
+    )(params, arrays, leaves)
 
 
 def _check_ring(encoding: Encoding, implementation: str) -> None:

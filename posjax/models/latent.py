@@ -116,9 +116,8 @@ class LatentAttention(nn.Module):
         options = dict(scale=c.scale) | ({} if c.softcap is None else dict(softcap=c.softcap))
         q, channels = self._queries(x), sizes.kv_lora_rank + sizes.qk_rope_head_dim
         down = Linear((channels,), use_bias="key" in c.attention_bias, **c.types, name="kv_down")(x)
-        latent, shared = jnp.split(
-            down, [sizes.kv_lora_rank], axis=-1
-        )  # [B, T, L], and the keys that heads share [B, T, R]
+        # Latents [B, T, L], and the keys that heads share, [B, T, R].
+        latent, shared = jnp.split(down, [sizes.kv_lora_rank], axis=-1)
         latent = Norm(c, "rms", name="kv_norm")(latent)
         key_up, value_up = self._up("key", sizes.qk_nope_head_dim), self._up("value", sizes.v_head_dim)
         if cache is None:

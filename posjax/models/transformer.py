@@ -208,9 +208,8 @@ def _again(run: Callable, policy: Callable) -> Callable:
 
     def of_traced(x, params, layer):
         leaves, joined = split_known(layer)
-        return jax.checkpoint(lambda x, params, leaves: run(x, params, joined(leaves)), policy=policy)(
-            x, params, leaves
-        )
+        again = jax.checkpoint(lambda x, params, leaves: run(x, params, joined(leaves)), policy=policy)
+        return again(x, params, leaves)
 
     return of_traced
 

@@ -292,10 +292,17 @@ def test_the_choice_is_for_the_devices_of_the_mesh():
     gpu = AbstractMesh((4,), ("data",), abstract_device=AbstractDevice("NVIDIA H100 80GB HBM3", None, "gpu"))
     assert device_of(gpu) == ("gpu", "9.0")
     assert device_of(jnp.ones(3)) == ("cpu", None)
-    seen = []
-    x = jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=NamedSharding(tpu, PartitionSpec("data")))
-    jax.jit(lambda x: seen.append(device_of(x @ x.T))).trace(x)
-    assert [*seen, device_of(x)] == [("tpu", None)] * 2
+    q = jax.ShapeDtypeStruct((256, 4, 64), jnp.float32, sharding=NamedSharding(tpu, PartitionSpec("data")))
+    site, seen = pj.sites(256), []
+
+    def traced(q):
+        seen.append(device_of(q + q))
+        for devices in (None, 1):
+            seen.append(choose(pj.parse("rope"), q, q, q, site, site, devices=devices).implementation)
+
+    jax.jit(traced).trace(q)
+    # Without a ContextParallel the compiler would have to split the kernel.
+    assert [device_of(q), *seen] == [("tpu", None), ("tpu", None), "dense", "splash"]
 
 
 def test_what_is_asked_for():
