@@ -85,7 +85,7 @@ def gather_windows(text: Text, offset: np.ndarray, valid: np.ndarray, positions:
       valid: [b, T] bool, False where the window is padded; padding comes last.
       positions: "document" for offsets in the token's document, "window" for 0..T-1, "stream" for 0..T-1 in rows that are one
         document each, whatever documents they hold: tokens see those before, as in the training of GPT-2. Such rows are
-        filled, not padded: beyond the last token of an epoch stand the first ones, with weight 0.
+        filled, not padded: tokens beyond the last one of an epoch have weight 0.
 
     Returns:
       tokens, targets, position, segment: [b, T] int32, weight: [b, T] float32. Segments count a window's documents

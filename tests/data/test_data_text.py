@@ -48,6 +48,17 @@ def test_batches_follow_the_definition(positions, length):
         assert_consistent(batch, positions)
 
 
+def test_rows_of_a_stream_are_one_document_each_and_full():
+    """Each token is a target once in an epoch; what stands beyond the last one has weight 0."""
+    batches = list(data.text_epoch(TEXT, length=16, batch_size=3, positions="stream"))
+    rows = {name: flat(batches, name)[:7] for name in batches[0]}  # 7 windows of 16 hold 101 tokens
+    np.testing.assert_array_equal(rows["segment"], np.ones((7, 16)))
+    np.testing.assert_array_equal(rows["position"], np.tile(np.arange(16), (7, 1)))
+    np.testing.assert_array_equal(rows["tokens"].reshape(-1)[:101], TOKENS)
+    np.testing.assert_array_equal(rows["targets"].reshape(-1)[:100], TOKENS[1:])
+    np.testing.assert_array_equal(rows["weight"].reshape(-1), np.arange(112) < 100)
+
+
 def test_a_ladder_shows_what_the_papers_mask_shows():
     """M_ij of SkyLadder, section 4.1: floor(i / w) w <= j <= i, here within a document; all else is as without it."""
     length, ladder = 16, Ladder(start=3, steps=9)

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import inner_jaxprs
+from jax.sharding import AbstractMesh
 
 import posjax as pj
+from posjax.attention import ContextParallel, backends
 from posjax.hosting import place
-from posjax.models import Decoder, ViT
+from posjax.models import BlockConfig, Decoder, ViT
 
 VOCABULARY, LENGTH = 11, 7
 TOKENS, SITE = jnp.zeros((3, LENGTH), jnp.int32), pj.sites(LENGTH)
@@ -149,3 +151,29 @@ def test_injection_says_where_codes_act_and_whose_parameters(injection, expected
 
     jax.eval_shape(run, jax.eval_shape(model.init, jax.random.key(0), TOKENS, SITE))
     assert calls == expected
+
+
+@pytest.mark.parametrize("context", [False, True])
+@pytest.mark.parametrize("fields", [{}, {"remat": "full"}, {"scan": True}, {"remat": "full", "scan": True}])
+def test_known_sites_stay_known_where_attention_is_computed(monkeypatch, fields, context):
+    """Kernels need them: positions here, beside documents that are traced."""
+    seen = []
+
+    def run(encoding, x, *, scale):
+        seen.append((type(x.k_site.position), type(x.k_order), isinstance(x.k_site.segment, jax.Array)))
+        return x.rotated_q
+
+    monkeypatch.setitem(backends.BACKENDS, "spy", backends.Backend(run))
+    mesh = AbstractMesh((2, 1, 1), ("data", "tensor", "context"))
+    shared = ContextParallel(mesh, batch_axis="data", heads_axis="tensor") if context else None
+    block = BlockConfig(width=16, num_heads=2, implementation="spy", context=shared)
+    model = Decoder(32, "rope", block=block, depth=2, **fields)
+    tokens = jnp.zeros((2, 6), jnp.int32)
+    params = jax.eval_shape(model.init, jax.random.key(0), tokens, pj.sites(6))
+    seen.clear()
+
+    def loss(params, segment):
+        return model.apply(params, tokens, pj.sites(6)._replace(segment=segment)).sum()
+
+    jax.eval_shape(jax.grad(loss), params, jnp.ones((2, 6), jnp.int32))
+    assert {*seen} == {(np.ndarray, np.ndarray, True)}

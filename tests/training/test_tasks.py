@@ -4,9 +4,12 @@ import types
 
 import jax
 import numpy as np
+import optax
 import pytest
+from drawn import drawn
 from small import small_decoder, small_vit
 
+import posjax as pj
 from posjax import data
 from posjax.training.optimizer import decays
 from posjax.training.tasks import make_task
@@ -76,6 +79,25 @@ def test_every_length_scores_the_same_tokens(data_dir):
     assert len(scored["64"]) > 46_000
     assert np.array_equal(scored["16"], scored["64"])
     assert np.array_equal(scored["32"], scored["64"])
+
+
+@pytest.mark.parametrize("positions", ["window", "stream"])
+def test_known_sites_are_those_of_the_batch(data_dir, positions):
+    """A window hides what a kernel needs known positions for; losses are as with all sites traced."""
+    task = make_task(small_decoder(data_dir, model__encoding="rope + window(5)", data__positions=positions))
+    params = drawn(task.init, jax.random.key(0), spread=0.1, encoding="rope + window(5)")
+    batch = task.batches(0)[0]
+    site = task._site(batch)
+    assert isinstance(site.position, np.ndarray)
+    assert site.segment.ndim == (2 if positions == "window" else 1)
+
+    def losses(params, batch, site):
+        logits = task.model.apply({"params": params}, batch["tokens"], site)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, batch["targets"]) * batch["weight"]
+
+    traced = pj.Site(batch["position"], batch["segment"], np.zeros_like(batch["segment"]))
+    both = jax.jit(lambda params, batch, traced: (losses(params, batch, traced), losses(params, batch, site)))
+    np.testing.assert_allclose(*both(params, batch, traced), atol=1e-5)
 
 
 def test_only_as_many_tokens_are_evaluated_as_are_asked_for(data_dir):
