@@ -100,7 +100,7 @@ def _arange(tokens: Tokens) -> np.ndarray:
 
 
 class Device(NamedTuple):
-    """What the choice asks of a device: "cpu", "gpu" or "tpu", and the compute capability of a GPU, as "9.0"."""
+    """A kind of device: "cpu", "gpu" or "tpu", and the compute capability of a GPU, as "9.0"."""
 
     platform: str
     capability: str | None = None

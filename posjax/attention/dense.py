@@ -30,8 +30,8 @@ class Operands(NamedTuple):
 class Part(NamedTuple):
     """The part of an attention that one device computes within `jax.shard_map`: some of the heads, some of the queries.
 
-    `heads` and `queries` are (axis of the mesh, number of devices along it), None where all are on each device; `orders` are
-    those of the queries of all devices, [T] in the order of the devices, where they are known.
+    `heads` and `queries` are (axis of the mesh, number of devices along it), None where all are on each device. `orders`
+    holds the orders of the queries of all devices, [T], device after device, where they are known.
     """
 
     heads: tuple[str, int] | None = None

@@ -22,7 +22,7 @@ from posjax.mask import Term, near
 _AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
 _LANES = 128  # the unit of splash attention's layouts
 _BLOCKS = (1024, 896, 768, 640, 512)  # tokens a side of its blocks: larger ones do not fit a TPU's vector memory
-_FUSED = 4  # blocks of keys up to which one kernel computes all gradients: it holds those of queries once a block
+_FUSED = 4  # most blocks of keys for one kernel of all gradients, which holds the gradient of queries once a block
 
 
 def cudnn_refusal(encoding: Encoding, x: Operands, capability: str | None, devices: int = 1) -> str | None:

@@ -170,7 +170,7 @@ def attend_parallel(
 
 
 def _part(arrays: Any, q_order: Array | None, context: ContextParallel, zigzags: bool) -> Part:
-    """What each device computes by a kernel: its share of the heads, if all are divided by it, and of the queries."""
+    """Returns the part that each device computes by a kernel: its share of the queries, and of heads that it divides."""
     axis = context.heads_axis
     devices = 1 if axis is None else context.mesh.shape[axis]
     divided = devices > 1 and all(x.shape[1] % devices == 0 for x in jax.tree.leaves(arrays))
@@ -321,7 +321,7 @@ def _padded(tree: Any, parts: int) -> Any:
     """Appends tokens of segment 0, which are never seen, until `parts` divides their number."""
 
     def one(x):
-        numpy = np if isinstance(x, np.ndarray) else jnp  # what is known stays known
+        numpy = np if isinstance(x, np.ndarray) else jnp  # known values stay known
         return numpy.pad(x, [(0, -x.shape[0] % parts)] + [(0, 0)] * (x.ndim - 1))
 
     return jax.tree.map(one, tree)

@@ -156,12 +156,12 @@ class LanguageModel:
     def loss(self, params, batch, key):
         drop_key, place_key = jax.random.split(key)
         rngs = {"dropout": drop_key, "place": place_key}
-        given = batch["tokens"], self._site(batch), batch["targets"]
+        given = batch["tokens"], self.site(batch), batch["targets"]
         losses = token_losses(self.model, params, *given, train=True, rngs=rngs)
         return (losses * batch["weight"]).sum(), batch["weight"].sum()
 
-    def _site(self, batch: Batch) -> Site:
-        """Returns the sites of the tokens; what is the same in all windows is known when this is traced."""
+    def site(self, batch: Batch) -> Site:
+        """Returns the sites of the tokens; leaves that all windows share are NumPy arrays, so they are known when traced."""
         position, segment = batch["position"], batch["segment"]
         if self._positions == "document":
             return Site(position, segment, jnp.zeros_like(segment))
@@ -169,7 +169,7 @@ class LanguageModel:
         return known if self._positions == "stream" and not self._ladder.steps else known._replace(segment=segment)
 
     def score(self, params, batch):
-        losses = token_losses(self.model, params, batch["tokens"], self._site(batch), batch["targets"])
+        losses = token_losses(self.model, params, batch["tokens"], self.site(batch), batch["targets"])
         return {"loss": (losses * batch["weight"]).sum(), "weight": batch["weight"].sum()}
 
 
@@ -199,13 +199,13 @@ class MaskedLanguageModel(LanguageModel):
         mask_key, drop_key, place_key = jax.random.split(key, 3)
         tokens, weight = self._hidden(mask_key, batch)
         rngs = {"dropout": drop_key, "place": place_key}
-        logits = self.model.apply({"params": params}, tokens, self._site(batch), train=True, rngs=rngs)
+        logits = self.model.apply({"params": params}, tokens, self.site(batch), train=True, rngs=rngs)
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["tokens"])
         return (losses * weight).sum(), weight.sum()
 
     def score(self, params, batch):
         tokens, weight = self._hidden(jax.random.key(0), batch)
-        logits = self.model.apply({"params": params}, tokens, self._site(batch))
+        logits = self.model.apply({"params": params}, tokens, self.site(batch))
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["tokens"])
         return {"loss": (losses * weight).sum(), "weight": weight.sum()}
 

@@ -87,7 +87,7 @@ def test_known_sites_are_those_of_the_batch(data_dir, positions):
     task = make_task(small_decoder(data_dir, model__encoding="rope + window(5)", data__positions=positions))
     params = drawn(task.init, jax.random.key(0), spread=0.1, encoding="rope + window(5)")
     batch = task.batches(0)[0]
-    site = task._site(batch)
+    site = task.site(batch)
     assert isinstance(site.position, np.ndarray)
     assert site.segment.ndim == (2 if positions == "window" else 1)
 
