@@ -5,6 +5,8 @@
 # Another interpreter: make PYTHON=python3.12 ablate
 
 PYTHON ?= python3
+# Python compiles each module once, and not in each of the processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
 # Python compiles a module when it first imports it: most are never imported.
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 

@@ -90,5 +90,5 @@ def pytest_runtest_teardown():
     """Drops JAX's programs after each encoding: kept for all encodings they would fill the memory."""
     global _run
     _run += 1
-    if _run % 1200 == 0:
+    if _run % 2000 == 0:
         jax.clear_caches()

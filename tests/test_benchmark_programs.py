@@ -34,6 +34,7 @@ def decoder(tmp_path_factory):
     return config, plan(config, SEEDS)
 
 
+@pytest.mark.slow
 def test_bytes_are_those_of_the_arrays_and_operations_those_that_xla_counts(decoder):
     """Operations of gradients alone are those of the whole step, to a tenth."""
     config, figures = decoder
@@ -132,6 +133,7 @@ def case(mode, attention, length, **more):
     return {**shared, "mode": mode, "attention": attention, "length": length, **more}
 
 
+@pytest.mark.slow
 def test_memory_of_dense_attention_is_that_of_its_arrays():
     held = [read_input(case("forward", "dense", n, run=False)).figures["held_bytes"] for n in (256, 512)]
     assert read_input(case("forward", "dense", 256, memory=held[0] - 1)).run is None

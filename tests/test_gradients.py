@@ -72,6 +72,7 @@ def test_transforms(transform):
     close(*(jax.jit(functools.partial(run, attended(name)))() for name in ("blockwise", "dense")))
 
 
+@pytest.mark.slow
 def test_a_loss_that_holds_a_derivative_still():
     """Follows MeanFlow: the gradient flows through the output of `jvp`, not through its tangent."""
 
@@ -91,6 +92,7 @@ def test_tiles_have_no_reverse_mode_over_a_derivative():
             jax.eval_shape(jax.grad(lambda s, run=run: jnp.sum(run(attended("blockwise"))(s))), jnp.ones(2))
 
 
+@pytest.mark.slow
 def test_forward_mode_in_a_ring():
     context = ContextParallel(Mesh(np.array(jax.devices()[:1]), ("context",)), keys="ring")
 
@@ -115,6 +117,7 @@ def test_norms_have_every_mode(centred):
         close(*(jax.jit(transform(run))(x) for run in (ours, plain)))
 
 
+@pytest.mark.slow
 def test_forward_mode_through_a_model():
     def tangents(implementation):
         model = Decoder(

@@ -160,7 +160,7 @@ def trained(spec):
     ("spec", "framework"),
     [
         pytest.param("learned + t5", "linen", marks=pytest.mark.slow),
-        ("fox + rope", "nnx"),
+        pytest.param("fox + rope", "nnx", marks=pytest.mark.slow),
         pytest.param("randomized(512) >> alibi", "equinox", marks=pytest.mark.slow),
     ],
 )

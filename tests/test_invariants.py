@@ -106,19 +106,22 @@ DECODERS = {
 }
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize(
+    "name", [*DECODERS][:3] + [pytest.param(name, marks=pytest.mark.slow) for name in [*DECODERS][3:]]
+)
 def test_decoders(name):
     model = Decoder.from_config(SIZES, vocab_size=VOCABULARY, encoding=DECODERS[name])
     check_text(model, tiles=name == "content, values and a sink")
 
 
+@pytest.mark.slow
 def test_latent_decoders():
     sizes = SIZES | dict(latent=LATENT, num_kv_heads=None)
     spec = "self_extend(window=3, group=2) >> (rope + t5 + stick_breaking)"
     check_text(Decoder.from_config(sizes, vocab_size=VOCABULARY, encoding=spec), tiles=False)
 
 
-@pytest.mark.parametrize("spec", ["learned + rope + fox", "deberta(position_buckets=4, shared=True)"])
+@pytest.mark.parametrize("spec", [pytest.param("learned + rope + fox", marks=pytest.mark.slow), "deberta(position_buckets=4, shared=True)"])
 def test_encoders(spec):
     check_text(Encoder.from_config(SIZES, vocab_size=VOCABULARY, encoding=spec), tiles=True, causal=False)
 
@@ -158,7 +161,7 @@ NATIVE = {  # with a way of pooling
 }
 
 
-@pytest.mark.parametrize("spec", NATIVE)
+@pytest.mark.parametrize("spec", [*NATIVE][:1] + [pytest.param(spec, marks=pytest.mark.slow) for spec in [*NATIVE][1:]])
 def test_vits_on_native_aspect_ratios(spec):
     """Two images in a row, in order and shuffled, and each alone, whose grid is known while tracing.
 

@@ -63,6 +63,7 @@ def test_parameters_come_from_linen_and_go_there():
     np.testing.assert_array_equal(continued[:, 0], logits[:, -1].argmax(-1))
 
 
+@pytest.mark.slow
 def test_intermediates_are_captured():
     model = Model(DECODER, linen())
     logits, sown = nnx.jit(lambda model: nnx.capture(model, nnx.Intermediate)(TOKENS, SITE, sow=True))(model)

@@ -107,6 +107,7 @@ def test_lengths_refuse_every_row(variant, task, row, data_dir, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_resolutions_refuse_a_fine_tune(data_dir, tmp_path):
     made = resolutions.get_config("fashion_mnist")
     made.seeds = (0,)
@@ -123,6 +124,7 @@ def test_resolutions_refuse_a_fine_tune(data_dir, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_data_are_loaded_once_for_all_rows(data_dir, tmp_path, monkeypatch):
     from posjax import data
 

@@ -143,7 +143,7 @@ def awake(params: Params) -> tuple[Params, list[str]]:
     for index, (path, leaf) in enumerate(leaves):
         if not isinstance(leaf, jax.Array | np.ndarray | np.generic) or leaf.dtype.kind in "OSU":
             raise HookError(f"init returned {leaf!r:.60}, expected arrays of numbers: jnp.asarray(...)")
-        if leaf.size and not np.any(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact):
+        if leaf.size and not np.any(np.asarray(leaf)) and jnp.issubdtype(leaf.dtype, jnp.inexact):
             asleep.append(jax.tree_util.keystr(path, simple=True, separator="."))
             leaf = (_AWAKE * normal(4 + index, *leaf.shape)).astype(leaf.dtype)
         found.append(leaf)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Float32
 
 from posjax.encoding import Array, Encoding, Needs, Site, stands
@@ -13,6 +14,8 @@ from posjax.encodings.scaling import Scaling, Spectrum, document_lengths
 from posjax.spec import nearest, register
 
 _LAYOUTS = ["half", "interleaved"]
+# The name, in `jax.checkpoint` policies, of cosines and sines that all heads share.
+TABLES = "rotary tables"
 
 
 class Rotary(Encoding):
@@ -270,7 +273,7 @@ def rotated(
     factor = factor if isinstance(factor, float) else factor.reshape(-1, *[1] * (angle.ndim - 1))
     cos, sin = _computed_once(factor * jnp.cos(angle)), _computed_once(factor * jnp.sin(angle))
     if angle.ndim == 2:
-        cos, sin = cos[:, None], sin[:, None]
+        cos, sin = (table[:, None] for table in checkpoint_name((cos, sin), TABLES))
     if layout == "half":
         half, x32 = x.shape[-1] // 2, x.astype(jnp.float32)
         a, b = x32[..., :half], x32[..., half:]

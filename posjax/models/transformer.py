@@ -8,12 +8,14 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax import checkpoint_policies as policies
 from jaxtyping import Float, Int32, Shaped
 
 from posjax.attention import Cache
 from posjax.attention.blockwise import SAVED
 from posjax.attention.explicit import spec_of, split_by_compiler
 from posjax.encoding import Array, Dims, Encoding, Needs, Site, sites
+from posjax.encodings.rotary import TABLES
 from posjax.gradients import split_known
 from posjax.hosting import Hosted, place
 from posjax.models.block import BLOCK_FIELDS, Block, BlockConfig
@@ -23,12 +25,14 @@ from posjax.models.patch_dropout import Kept, take, taken
 from posjax.spec import nearest, parse_layers, plain_arguments
 
 INJECTIONS = ["every_layer", "every_layer_shared", "lape", "stem"]
-# The intermediates of a block that the forward pass saves for the backward pass, which computes the rest again.
+# The intermediates of a block that the forward pass saves for the backward pass, which computes the rest again. Rotary
+# tables are saved by all: they are small, and all layers share one.
+_TABLES = policies.save_only_these_names(TABLES)
 _SAVED = {
     "none": None,
-    "full": jax.checkpoint_policies.nothing_saveable,
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
-    "attention": jax.checkpoint_policies.save_only_these_names(SAVED),
+    "full": _TABLES,
+    "dots": policies.save_from_both_policies(policies.dots_with_no_batch_dims_saveable, _TABLES),
+    "attention": policies.save_only_these_names(SAVED, TABLES),
 }
 
 

@@ -55,6 +55,7 @@ def test_cross_attention():
     close(tiled, dense)
 
 
+@pytest.mark.slow
 def test_half_precision_gradients():
     w = world(Case("rope() + t5()"))
 

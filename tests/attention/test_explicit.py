@@ -18,6 +18,7 @@ TESTS = pathlib.Path(__file__).parents[1]
 SITE = pj.sites(9)
 
 
+@pytest.mark.slow
 def test_tiles_of_a_batch():
     """One device, eager and compiled; a vmapped batch that is split in the types of its arrays."""
     mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Explicit,))

@@ -132,12 +132,9 @@ def for_cuda(spec: str, length: int = 150, width: int = 64, causal: bool = True)
     return traced.lower(lowering_platforms=("cuda",)).as_text()
 
 
+@slow
 @pytest.mark.parametrize(
-    ("spec", "width"),
-    [
-        ("kerple() + window(100)", 64),
-        pytest.param("longformer(8) + alibi(direction='offset') + t5()", 128, marks=slow),
-    ],
+    ("spec", "width"), [("kerple() + window(100)", 64), ("longformer(8) + alibi(direction='offset') + t5()", 128)]
 )
 def test_lowers_for_cuda(spec, width):
     """Mosaic GPU infers layouts and lowers the three kernels: no GPU is needed for that."""

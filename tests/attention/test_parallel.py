@@ -158,6 +158,7 @@ def test_tokens_may_come_in_an_order_of_their_own():
     np.testing.assert_allclose(unzigzag(run(), 3), expected, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_shares_in_half_precision_are_rounded_once():
     """Each of four reads the mean of two values that lies between two numbers of bfloat16; their mean is one of them."""
     v = 1 + np.array([[0, 1], [0, 1], [0, 1], [2, 3]]) / 128

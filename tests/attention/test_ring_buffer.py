@@ -30,7 +30,10 @@ RINGS = {
     "window(4) + rope + value_rotary + shaw + learned_sink(stddev=1)": 4,
     "window(2) + selective_rope": 3,  # three tokens before its own in a convolution of four
 }
-SAMPLE = ["streaming(num_sinks=2, window=4) >> (rope + fox)", "window(2) + selective_rope"]
+SAMPLE = [
+    pytest.param("streaming(num_sinks=2, window=4) >> (rope + fox)", marks=pytest.mark.slow),
+    "window(2) + selective_rope",
+]
 
 
 class Layer:
@@ -114,6 +117,7 @@ def test_a_padded_batch_decodes_as_each_row_would_alone(spec):
     assert run.traces == 2  # the prompt's, and one for all steps
 
 
+@pytest.mark.slow
 def test_sinks_are_those_of_the_document_that_is_decoded():
     """A second document begins behind the prompt; padding between them is not remembered."""
     run, x, prompt = layer("sinks(num_sinks=2, window=4) + rope"), tokens(), 4

@@ -67,7 +67,9 @@ def test_a_sink_far_above_or_below_the_logits_overflows_nothing(implementation):
             assert all(np.isfinite(g).all() for g in jax.tree.leaves(gradients))
 
 
-@pytest.mark.parametrize("spec", ["token_sink", "interpolate(factor=2) >> (token_sink + learned_sink)"])
+@pytest.mark.parametrize(
+    "spec", ["token_sink", pytest.param("interpolate(factor=2) >> (token_sink + learned_sink)", marks=pytest.mark.slow)]
+)
 def test_a_sink_of_each_query(spec):
     """By hand for logits of 0, as all implementations compute it."""
     encoding, count = pj.parse(spec), 100

@@ -124,6 +124,7 @@ def test_what_is_listed_and_compared_grows_linearly():
     assert listed == (2**16, 2**18)  # the sites
 
 
+@pytest.mark.slow
 def test_no_tile_costs_a_copy_of_all_tokens():
     """The bodies of the loops change their arrays in place."""
     encoding, site = pj.parse("window(64) + rope"), pj.sites(8192)

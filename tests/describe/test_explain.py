@@ -39,6 +39,7 @@ EVERY_HOOK = {
 }
 
 
+@pytest.mark.slow
 def test_every_hook_is_explained_in_a_hundred_columns():
     shown = set()
     for spec, sizes in EVERY_HOOK.items():

@@ -121,6 +121,7 @@ def test_one_direction_is_fox():
     )
 
 
+@pytest.mark.slow
 def test_long_documents_lose_no_precision():
     """Sums of 2^13 tokens beside float64; angles stay within half a turn."""
     count = 2**13

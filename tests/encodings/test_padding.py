@@ -44,6 +44,7 @@ def filled(array, value):
     return jnp.where(REAL.reshape(-1, *[1] * (array.ndim - 1)), array, value)
 
 
+@pytest.mark.slow
 @each_case([Case("fox() + t5()"), *params_of_long(beside=["shaw", "self_extend", "learned"])])
 def test_padding_may_hold_anything(case):
     """Outputs and gradients, dense and in tiles, of known sites and traced ones; and both halves of a cached pass."""

@@ -1,6 +1,7 @@
 """The parts of a decoder beside its blocks; test_invariants.py compares its ways of running."""
 
 import dataclasses
+import re
 
 import jax
 import jax.numpy as jnp
@@ -177,3 +178,29 @@ def test_known_sites_stay_known_where_attention_is_computed(monkeypatch, fields,
 
     jax.eval_shape(jax.grad(loss), params, jnp.ones((2, 6), jnp.int32))
     assert {*seen} == {(np.ndarray, np.ndarray, True)}
+
+
+def in_loops(text):
+    """The lines of a compiled program that belong to loops."""
+    blocks = re.findall(r"^(?:ENTRY )?%?([\w.-]+) .*?\{\n(.*?)^\}", text, re.DOTALL | re.MULTILINE)
+    names = set(re.findall(r"body=%?([\w.-]+)", text))
+    for _ in blocks:
+        inner = [body for name, body in blocks if name in names]
+        names |= set(re.findall(r"(?:body|calls|to_apply)=%?([\w.-]+)", "".join(inner)))
+    return "".join(body for name, body in blocks if name in names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("remat", "scan"), [("full", False), ("none", True), ("attention", True)])
+def test_angles_are_computed_once_a_step(remat, scan):
+    """Forward and backward, of positions that are traced: one cosine in the program, and none within a loop."""
+    model = Decoder(7, "rope", block=BlockConfig(width=16, num_heads=2), depth=3, remat=remat, scan=scan)
+
+    def loss(params, tokens, position):
+        return model.apply(params, tokens, pj.Site(position, position * 0 + 1, position * 0)).sum()
+
+    params = jax.eval_shape(model.init, jax.random.key(0), *model.example())
+    whole = jax.ShapeDtypeStruct((2, 12), jnp.int32)
+    text = jax.jit(jax.grad(loss)).lower(params, whole, whole).compile().as_text()
+    assert len(re.findall(r" cosine\(", text)) == 1
+    assert " cosine(" not in in_loops(text) and (" dot(" in in_loops(text)) == scan

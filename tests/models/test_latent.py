@@ -181,9 +181,8 @@ def ours_of(theirs, latent):
     return ours | queries | {"query_norm": {"scale": theirs["q_a_layernorm.weight"]}}
 
 
-@pytest.mark.parametrize(
-    "case", ["v3", *(pytest.param(case, marks=pytest.mark.slow) for case in ("v2_yarn", "v3_halves"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["v3", "v2_yarn", "v3_halves"])
 def test_both_forms_are_those_of_transformers(case):
     module, params, encoding, x, expected = of_transformers(case)
     whole, cached, _ = whole_and_cached(module, params, jnp.asarray(x)[None], encoding)

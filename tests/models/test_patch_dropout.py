@@ -33,6 +33,7 @@ def test_patch_dropout_keeps_prefix_tokens_and_the_rest_where_it_stands():
     assert np.unique(np.asarray(kept[:, 1]), axis=0).shape[0] > 16  # each image its own draw
 
 
+@pytest.mark.slow
 def test_patch_dropout_leaves_positions_as_among_all_patches():
     """dinov3 reads the image's size off its tokens: those that are dropped still count. Prefix tokens of all images stay."""
     model = vit(encoding="dinov3", patch_dropout=0.75, num_registers=1)

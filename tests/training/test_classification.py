@@ -37,6 +37,7 @@ def native(pictures, **overrides):
     return small_vit(pictures, **sizes | overrides)
 
 
+@pytest.mark.slow
 def test_every_picture_is_scored_once_however_rows_are_made(pictures):
     padded, packed = (make_task(native(pictures, data__tokens=tokens)) for tokens in (None, 24))
     params = drawn(padded.init, jax.random.key(0), spread=0.5)

@@ -39,6 +39,7 @@ def same(params, others):
         np.testing.assert_array_equal(leaf, other)
 
 
+@pytest.mark.slow
 def test_each_seed_starts_its_namesake_and_an_only_seed_starts_all(run, tmp_path):
     start, data_dir = run
     task, before = make_task(small_vit(data_dir)), start.run
@@ -87,6 +88,7 @@ def test_a_head_is_kept_or_made_new(run, tmp_path):
     np.testing.assert_array_equal(initial["cls"][1], before.of(0)["cls"])
 
 
+@pytest.mark.slow
 def test_another_encoding_takes_over_what_fits_or_starts_anew(run):
     start, data_dir = run
     before = start.run.of(0)
@@ -105,6 +107,7 @@ def test_another_encoding_takes_over_what_fits_or_starts_anew(run):
     np.testing.assert_array_equal(anew, np.stack([start(seed) for seed in (3, 5)]))  # as training from that seed would
 
 
+@pytest.mark.slow
 def test_a_study_starts_its_rows_from_it(run):
     """Each is the model of the start under an encoding of its own, and another start is another row."""
     start, data_dir = run
@@ -151,6 +154,7 @@ def tuned(text_run, **given):
     return made
 
 
+@pytest.mark.slow
 def test_a_decoder_goes_on_as_the_model_that_learned(text_run, run):
     workdir, config = text_run
     start = Start(workdir)
@@ -205,6 +209,7 @@ def test_a_vit_of_a_file_is_fine_tuned_by_naming_the_file(vit_file):
     np.testing.assert_array_equal(rows, resized["trunk"]["encoding"].rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spec", "parts"),
     [

@@ -137,6 +137,7 @@ def test_a_member_of_an_ensemble_is_the_run_it_would_be_alone(data_dir, whole, t
         assert values[0] != values[1]
 
 
+@pytest.mark.slow
 def test_accumulated_gradients_are_those_of_the_whole_batch(data_dir):
     """Parts of a text batch weigh differently, so a mean of their means would not do."""
     config = small_decoder(data_dir)
@@ -188,6 +189,7 @@ def with_nan_at(task, step):
     return task
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_nothing(data_dir, whole, tmp_path):
     """The checkpoint that is due at step 10 must not be written."""
     config = decoder(data_dir)
@@ -199,6 +201,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_spoils_nothing(data_dir, wh
     assert saved(tmp_path) == saved(whole[1])
 
 
+@pytest.mark.slow
 def test_the_best_and_the_newest_checkpoints_are_kept(data_dir, tmp_path, monkeypatch):
     losses = iter([0.9, 0.1, 0.5, 0.3])
     monkeypatch.setattr(loop, "headline", lambda task, metrics: next(losses))
@@ -213,6 +216,7 @@ def test_sizes_that_cannot_be_are_refused(data_dir):
             Programs(task, small_vit(data_dir, **overrides), (0,))
 
 
+@pytest.mark.slow
 def test_another_configuration_is_not_taken_for_this_one(data_dir, whole):
     _, workdir = whole
     before = {path: path.read_bytes() for path in workdir.rglob("*") if path.is_file()}

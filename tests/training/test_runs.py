@@ -40,6 +40,7 @@ def run(row):
     return load_run(row)
 
 
+@pytest.mark.slow
 def test_a_run_is_read_at_its_newest_intact_step_or_another(row, run, tmp_path):
     assert (run.seeds, run.step, run.config.steps) == ((3, 5), 2, 2)
     assert run.model is run.task.model
@@ -221,6 +222,7 @@ def test_a_small_run_carries_the_helpers_of_its_encoding(tmp_path, monkeypatch):
     assert describe_run(task, config, (3,))["fields"]["code"] != about["fields"]["code"]
 
 
+@pytest.mark.slow
 def test_bfloat16_parameters_are_restored_with_what_the_optimizer_has_summed_up(tmp_path):
     config = small_vit(tmp_path / "data", model__param_dtype="bfloat16")
     task = write_trained(config, (3,), tmp_path / "run")

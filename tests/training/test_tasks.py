@@ -32,6 +32,7 @@ def of_pixels(image):
     return image.reshape(len(image), -1)[:, 20:30]
 
 
+@pytest.mark.slow
 def test_options_of_training_act_in_training_and_not_in_scores(data_dir):
     plain = answering(make_task(small_vit(data_dir)), of_pixels)
     batch, scored = plain.batches(0)[0], next(plain.evaluation()[None])

@@ -124,6 +124,7 @@ def test_tables_and_picture():
         heat_map({})
 
 
+@pytest.mark.slow
 def test_the_picture_has_the_colours_of_families(tmp_path):
     """A palette that is too small shifts them nearer to each other than readers can tell."""
     labels = {REGISTRY[name].family: name for name in pj.names() if REGISTRY[name].family in FAMILIES}

@@ -58,6 +58,7 @@ def test_a_text_within_the_table_is_the_same_under_every_reading(model):
         np.testing.assert_allclose(text_embedder(*model, reading=reading, length=ROWS)(TEXTS), plain, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_reading_beyond_the_table_reads_these_rows(model):
     """A model with a longer table, whose rows are written by hand, gives the same."""
     places = {
@@ -75,6 +76,7 @@ def test_a_reading_beyond_the_table_reads_these_rows(model):
         np.testing.assert_allclose(found, text_embedder(longer, params)(texts), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_windows_are_embedded_alone_and_cut_texts_end_at_the_table(model):
     ends, text = ((1,), (2,)), np.arange(2 * (ROWS - 2) + 3) % 256
     plain = text_embedder(*model, ends)

@@ -49,6 +49,7 @@ def test_tokens_may_change_places_with_their_positions_and_not_without(subject):
     np.testing.assert_allclose(rows[IN_PLACE][MEAN], np.ones(3), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_features_at_other_sizes(subject):
     sizes, methods = [(12, 16), (8, 8)], ["torch_bilinear", None]
     rows = dict(resized_features(subject, [*IMAGES], sizes, methods))

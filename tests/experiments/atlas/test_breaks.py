@@ -49,6 +49,7 @@ def test_documents_and_padding_change_nothing_where_positions_are_right():
     assert np.abs(counted - padded).max() > 0.01
 
 
+@pytest.mark.slow
 def test_bugs_are_as_large_as_the_errata_say():
     sizes = {
         "pairs_of_a_prefix": 1.06,

@@ -44,6 +44,7 @@ def test_logits_by_distance_are_those_of_the_last_token_or_along_the_first_row()
     assert landscapes.by_distance(values, seen | True, (2, 3)) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_comparisons_of_patterns_and_compositions(monkeypatch):
     monkeypatch.setattr(pj.encodings, "__all__", ["none", "rope", "mhrope"])
     monkeypatch.setattr(landscapes, "DIMS", landscapes.DIMS._replace(width=128, num_heads=4))

@@ -57,6 +57,7 @@ def text_of(records, config=CONFIG):
     return make_page(config, records, None).markdown
 
 
+@pytest.mark.slow
 def test_a_page_writes_its_files_removes_figures_of_the_earlier_page_and_leaves_others(written):
     records, directory, page = written
     names = [path.name for path in page.paths]

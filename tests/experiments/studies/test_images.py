@@ -68,6 +68,7 @@ def test_every_policy_is_the_trained_model_at_the_resolution_of_training(encodin
         np.testing.assert_array_equal(logits(*under(model, params, policy, (8, 8)), image), wanted, err_msg=str(policy))
 
 
+@pytest.mark.slow
 def test_measured_at_the_resolution_of_training_it_is_the_plain_evaluation(data_dir):
     config = small_vit(data_dir, eval_batch_size=64)
     task = make_task(config)
@@ -79,6 +80,7 @@ def test_measured_at_the_resolution_of_training_it_is_the_plain_evaluation(data_
     np.testing.assert_array_equal(found["loss"], wanted["loss"])
 
 
+@pytest.mark.slow
 def test_a_resize_at_run_time_gives_the_numbers_of_a_resized_table():
     model, params = ensemble("learned")
     size = (4, 14)  # fewer rows and more columns than in training
@@ -105,6 +107,7 @@ def test_grids_of_equal_count_are_not_taken_for_each_other():
     assert np.isfinite(logits(changed, wide, image)).all()
 
 
+@pytest.mark.slow
 def test_ntk_and_rescaling_are_other_models_at_other_resolutions():
     model, params = ensemble("axial_rope(base=100)")
     image = noise(2, 16, 16, 1)

@@ -45,6 +45,7 @@ def rope():
     return decoder()
 
 
+@pytest.mark.slow
 def test_reading_in_chunks_changes_nothing(monkeypatch):
     monkeypatch.setattr(long_context, "CHUNK", 24)
     monkeypatch.setattr(long_context, "VOCABULARY", 64)  # the model's are 256: a quarter as many logits at once
@@ -57,6 +58,7 @@ def test_reading_in_chunks_changes_nothing(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_of_a_large_vocabulary_few_logits_are_held():
     """Holds fewer logits than `_CHUNK` tokens have: 2048 x 32,768 float32 are 256 MiB."""
     model, params = decoder(vocab_size=2**15, width=16)
@@ -111,6 +113,7 @@ def read(model, params, spec):
     return changed, jax.tree.map(lambda leaf: leaf[0], ensemble)
 
 
+@pytest.mark.slow
 def test_weights_are_read_under_another_encoding(rope):
     model, params = rope
     changed, moved = read(model, params, "self_extend(group=2, window=8) >> rope(scaling=linear(factor=2))")

@@ -70,6 +70,7 @@ def test_known_factors_are_those_of_their_scalings():
     assert yarn[-1] == pytest.approx(8)
 
 
+@pytest.mark.slow
 def test_factors_that_are_tried_are_read_as_longrope_reads_them():
     model = Decoder(vocab_size=7, encoding="rope", block=BlockConfig(width=8, num_heads=1), depth=1)
     params = jax.jit(model.init)(jax.random.key(0), *model.example())["params"]

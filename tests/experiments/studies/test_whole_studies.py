@@ -231,6 +231,7 @@ def test_a_folder_is_read_and_recalibrated(pretrained, llama, tmp_path):
     assert (tmp_path / RESULTS).read_text() == before  # nothing is left to do
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_said_before_anything_is_measured(pretrained, llama, tmp_path):
     with pytest.raises(ValueError, match="did you mean 'rope'"):
         ablate.main(pretrained, tmp_path / "run", checkpoint=llama, variants=["rop"])
