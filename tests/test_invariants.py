@@ -121,7 +121,9 @@ def test_latent_decoders():
     check_text(Decoder.from_config(sizes, vocab_size=VOCABULARY, encoding=spec), tiles=False)
 
 
-@pytest.mark.parametrize("spec", [pytest.param("learned + rope + fox", marks=pytest.mark.slow), "deberta(position_buckets=4, shared=True)"])
+@pytest.mark.parametrize(
+    "spec", [pytest.param("learned + rope + fox", marks=pytest.mark.slow), "deberta(position_buckets=4, shared=True)"]
+)
 def test_encoders(spec):
     check_text(Encoder.from_config(SIZES, vocab_size=VOCABULARY, encoding=spec), tiles=True, causal=False)
 

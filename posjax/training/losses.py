@@ -1,5 +1,6 @@
 """Losses of tokens, without the logits of a large vocabulary in memory."""
 
+import math
 from typing import Any
 
 import jax
@@ -7,10 +8,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float, Int
 
+from posjax.attention.choose import device_of, mesh_of
 from posjax.encoding import Site
 from posjax.models.decoder import Decoder
+from posjax.training.mesh import BATCH
 
-MOST = 2**26  # logits that are held at once; more are computed for some positions at a time
+# GiB of a device, by a part of the name that jax gives it; 8 are counted on of all others.
+_MEMORY = {"H100": 80, "H200": 141, "B200": 180, "A100": 40, "v5 lite": 16, "v6 lite": 32, "v4": 32, "v5": 95}
+_SHARE = 32  # of a device's memory, for logits in float32
 
 
 def token_losses(
@@ -23,19 +28,20 @@ def token_losses(
 ) -> Float[jax.Array, "B T"]:
     """Returns the cross-entropy (nats) of every target.
 
-    Where [B, T, V] logits are more than `MOST`, they are made for a chunk of positions at a time, and again in the backward
-    pass. Chunks are of positions, so a batch that devices share stays where it is.
+    Where [B, T, V] logits are more than `most_logits`, they are made for a chunk of positions at a time, and again in the
+    backward pass. Chunks are of positions, so a batch that devices share stays where it is.
 
     Args:
       options: of the model's call, as `train` and `rngs`.
     """
     variables = {"params": params}
-    if tokens.size * model.vocab_size <= MOST:
+    most = most_logits(tokens)
+    if tokens.size * model.vocab_size <= most:
         logits = model.apply(variables, tokens, site, **options)
         return optax.softmax_cross_entropy_with_integer_labels(logits, targets)
     x, _ = model.apply(variables, tokens, site, method=Decoder.features, **options)
     batch, length = tokens.shape
-    size = max(1, MOST // (batch * model.vocab_size))
+    size = max(1, most // (batch * model.vocab_size))
     count = -(-length // size)
 
     def chunks(array: jax.Array) -> jax.Array:
@@ -49,3 +55,11 @@ def token_losses(
 
     losses = jax.lax.map(loss, (chunks(x), chunks(targets)))
     return losses.swapaxes(0, 1).reshape(batch, -1)[:, :length]
+
+
+def most_logits(tokens: jax.Array | jax.ShapeDtypeStruct) -> int:
+    """Returns how many logits of a batch are held at once: on each device that shares it a 32nd of the memory."""
+    name, mesh = device_of(tokens).name, mesh_of(tokens)
+    memory = next((size for part, size in _MEMORY.items() if part in name), 8) * 2**30
+    shares = 1 if mesh is None else math.prod(mesh.shape.get(axis, 1) for axis in BATCH)
+    return shares * memory // (4 * _SHARE)

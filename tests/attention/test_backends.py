@@ -290,8 +290,8 @@ def test_the_choice_is_for_the_devices_of_the_mesh():
     """Tracers, shapes and meshes say on which devices they will be."""
     tpu = AbstractMesh((4,), ("data",), abstract_device=AbstractDevice("TPU v5 lite", 1, "tpu"))
     gpu = AbstractMesh((4,), ("data",), abstract_device=AbstractDevice("NVIDIA H100 80GB HBM3", None, "gpu"))
-    assert device_of(gpu) == ("gpu", "9.0")
-    assert device_of(jnp.ones(3)) == ("cpu", None)
+    assert device_of(gpu) == ("gpu", "9.0", "NVIDIA H100 80GB HBM3")
+    assert device_of(jnp.ones(3)) == ("cpu", None, "cpu")
     q = jax.ShapeDtypeStruct((256, 4, 64), jnp.float32, sharding=NamedSharding(tpu, PartitionSpec("data")))
     site, seen = pj.sites(256), []
 
@@ -302,7 +302,7 @@ def test_the_choice_is_for_the_devices_of_the_mesh():
 
     jax.jit(traced).trace(q)
     # Without a ContextParallel the compiler would have to split the kernel.
-    assert [device_of(q), *seen] == [("tpu", None), ("tpu", None), "dense", "splash"]
+    assert [device_of(q), *seen] == [("tpu", None, "TPU v5 lite")] * 2 + ["dense", "splash"]
 
 
 def test_what_is_asked_for():

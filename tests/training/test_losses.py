@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from drawn import drawn
+from jax.sharding import AbstractDevice, AbstractMesh, NamedSharding, PartitionSpec
 
 import posjax as pj
 from posjax.models import Decoder
@@ -29,7 +30,7 @@ def test_chunks_give_the_losses_and_gradients_of_all_logits_and_never_hold_them(
         return (each * weight).sum(), each
 
     def compiled(most):
-        monkeypatch.setattr(losses, "MOST", most)
+        monkeypatch.setattr(losses, "most_logits", lambda tokens: most)
         gradient = jax.vmap(jax.value_and_grad(lambda params: weighted(params), has_aux=True))
         return jax.jit(gradient).lower(pair).compile()
 
@@ -41,3 +42,17 @@ def test_chunks_give_the_losses_and_gradients_of_all_logits_and_never_hold_them(
     assert held[0] > 2 * 4 * BATCH * LENGTH * VOCABULARY
     assert held[1] < held[0] / 2
     assert not np.array_equal(a[0][1][0], a[0][1][1])
+
+
+def test_more_logits_are_held_where_there_is_more_memory():
+    """In float32 a 32nd of each device's memory; axes that share no batch do not count."""
+
+    def most(name, **sizes):
+        mesh = AbstractMesh(tuple(sizes.values()), tuple(sizes), abstract_device=AbstractDevice(name, None, "gpu"))
+        sharding = NamedSharding(mesh, PartitionSpec("data"))
+        return losses.most_logits(jax.ShapeDtypeStruct((8, 4), jnp.int32, sharding=sharding)) * 4 * 32 / 2**30
+
+    assert most("NVIDIA H100 80GB HBM3", data=1) == 80
+    assert most("NVIDIA H100 80GB HBM3", data=2, fsdp=3, tensor=5) == 6 * 80
+    assert (most("TPU v5 lite", data=1), most("TPU v5", data=1)) == (16, 95)
+    assert losses.most_logits(TOKENS) == 2**26
