@@ -15,7 +15,7 @@ from members import LINE, MEMBERS
 
 import posjax as pj
 from posjax.describe.runs import Sequence, decoded
-from posjax.encoding import Needs, Placed
+from posjax.encoding import Needs
 from posjax.spec import parse_layers
 
 COUNT = 8
@@ -63,18 +63,26 @@ def check(encoding: pj.Encoding) -> np.ndarray:
     return found[0]
 
 
+@functools.cache
+def unviewed(reader: str):
+    """A function of the parameters: the outputs of a causal layer without a view."""
+    w = small(pj.parse(reader))
+    return jax.jit(lambda params: forward(*w._replace(params=params), causal=True))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("view", "reader"), [*((view, BY_ORDER[0]) for view in VIEWS), *((VIEWS[2], reader) for reader in READERS[1:])]
+    ("view", "reader"),
+    [*((view, BY_ORDER[0]) for view in VIEWS[:-1]), (VIEWS[-1], "fox()"), *((VIEWS[2], r) for r in READERS[1:])],
 )
 def test_views_over_readers_hide_later_tokens(view, reader):
     encoding = pj.parse(f"{view} >> ({reader})")
     out = check(encoding)
-    if reader in BY_ORDER and not view.startswith("streaming"):  # which hides keys
-        w = small(encoding)
-        while isinstance(w.encoding, Placed):
-            w = w._replace(encoding=w.encoding.encoding, params=w.params[1])
-        np.testing.assert_allclose(out, outputs(w)[0], atol=2e-5)
+    if reader != READERS[-1] and not view.startswith("streaming"):  # which hides keys
+        params = small(encoding).params
+        for _ in view.split(" >> "):
+            params = params[1]
+        np.testing.assert_allclose(out, unviewed(reader)(params), atol=2e-5)
 
 
 def test_every_reader_is_here():
@@ -100,7 +108,7 @@ def composed(random: np.random.Generator, pool: list[str]) -> pj.Encoding | None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_compositions_hide_later_tokens(seed):
     pool = [case.spec for case in CASES if case.kind == LINE and not pj.parse(case.spec).needs & ELSEWHERE]
     random = np.random.default_rng(seed)
