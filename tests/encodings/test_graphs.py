@@ -209,7 +209,7 @@ def test_graphs_train():
             vocab_size=6, encoding=spec, block=BlockConfig(width=16, num_heads=2, placement="pre"), depth=1, head=None
         )
         tokens = np.arange(len(site.segment), dtype=np.int32)[None] % 6
-        params = model.init(jax.random.key(0), tokens, site)
+        params = jax.jit(model.init)(jax.random.key(0), tokens, site)
         loss = lambda params: jnp.sum(jnp.sin(model.apply(params, tokens, site)))  # noqa: B023, E731
         for path, leaf in jax.tree_util.tree_leaves_with_path(jax.jit(jax.grad(loss))(params)):
             if "encoding" in jax.tree_util.keystr(path):
