@@ -79,8 +79,6 @@ def test_a_run_killed_in_one_process_and_stopped_in_another_ends_as_it_would_hav
     assert steps == {str(Checkpoints(workdir / "checkpoints").steps()[-1])}
 
     succeed("train", *training, f"--workdir={workdir}")
-    alone.mkdir()
-    (alone / "compiled").symlink_to(workdir / "compiled")
     succeed("train", *training, f"--workdir={alone}")
     assert_same(curve(workdir), curve(alone))
     assert len((workdir / "result.jsonl").read_text().splitlines()) == 1
