@@ -20,7 +20,7 @@ def drawn(init, *inputs, spread=0.3, encoding="none"):
     constant = Needs.CONSTANT_PARAMS in pj.parse(encoding).needs
 
     def leaf_of(path, leaf):
-        start = leaf if constant else float(jax.tree_util.keystr(path[-1:], simple=True) in FACTORS)
-        return jnp.asarray(start, leaf.dtype) + jnp.asarray(spread * rng.normal(size=leaf.shape), leaf.dtype)
+        start = np.asarray(leaf) if constant else float(jax.tree_util.keystr(path[-1:], simple=True) in FACTORS)
+        return jnp.asarray(start + spread * rng.normal(size=leaf.shape), leaf.dtype)  # compiles nothing, too
 
     return jax.tree_util.tree_map_with_path(leaf_of, init(*inputs) if constant else jax.eval_shape(init, *inputs))

@@ -2,6 +2,7 @@
 
 import re
 
+import jax
 import numpy as np
 import pytest
 from goldens.pretrained_cases import made
@@ -18,8 +19,6 @@ from posjax.pretrained.parameters import expected_params, paths_of
 @pytest.fixture
 def file(tmp_path):
     """A ViT for the digits' ten classes that sees nothing but how bright the whole image is."""
-    import jax
-
     model = ViT(10, image_size=(8, 8), patch_size=4, block=BlockConfig(width=8, num_heads=2), depth=1, pooling="mean")
     expected = expected_params(model, channels=1)
     leaves = [made(path, leaf.shape) for path, leaf in paths_of(expected).items()]
@@ -29,7 +28,7 @@ def file(tmp_path):
 
 
 def logits_of(model, params, pixels):
-    return model.apply(params, data.normalise(pixels, 0.5, 0.5), model.sites(*pixels.shape[1:3]))
+    return jax.jit(model.apply)(params, data.normalise(pixels, 0.5, 0.5), model.sites(*pixels.shape[1:3]))
 
 
 def digits(tmp_path):

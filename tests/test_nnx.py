@@ -187,21 +187,21 @@ def test_gradients_reach_the_encoding():
         x, hosted = positions.host(X, SITE, key=None)
         return jnp.square(self_attention(module, hosted, x, causal=True)).mean()
 
-    (grads,) = jax.tree.leaves(nnx.grad(loss)(positions))
+    (grads,) = jax.tree.leaves(nnx.jit(nnx.grad(loss))(positions))
     assert jnp.abs(grads).max() > 1e-5
 
 
 @pytest.mark.slow
 def test_flax_cache_decodes_as_the_full_pass():
     positions, module = hosted_by("interpolate(factor=2) >> (rope + alibi + window(5))", decode=True)
-    x, hosted = positions.host(X, SITE, key=None)
-    expected = self_attention(module, hosted, x, causal=True, decode=False)
-    module.init_cache(X.shape)
 
-    @nnx.jit
-    def one(positions, module, x, site):
+    @functools.partial(nnx.jit, static_argnames="decode")
+    def one(positions, module, x, site, decode=True):
         x, hosted = positions.host(x, site, key=None)
-        return self_attention(module, hosted, x, causal=True, key_site=SITE)
+        return self_attention(module, hosted, x, causal=True, decode=decode, key_site=SITE if decode else None)
+
+    expected = one(positions, module, X, SITE, decode=False)
+    module.init_cache(X.shape)
 
     for index in range(12):
         site = jax.tree.map(lambda leaf: leaf[index : index + 1], SITE)  # noqa: B023

@@ -33,11 +33,8 @@ def test_the_page_over_all_studies_is_current(rendered):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
-def test_the_page_of_a_study_is_current(name, results, tmp_path):
+def test_the_page_of_a_study_is_current(name, results):
     study = next(study for study in results.studies if study.name == name)
-    for file in ("tuning.jsonl",):
-        if (RESULTS / name / file).exists():
-            (tmp_path / file).write_bytes((RESULTS / name / file).read_bytes())
     points = read_records(RESULTS / name / TUNING)
     text = page.make_page(study.config, read_study(RESULTS / name, study.has_parts), study.command, points).markdown
     assert (RESULTS / name / page.NAME).read_text() == text, MEND

@@ -48,9 +48,9 @@ def attention(spec: str, implementation: str, split: str) -> float:
 
 def decoder(spec: str, steps: int = 3) -> float:
     """Returns the difference in logits, gradients and generated tokens, if any."""
-    model = Decoder(11, encoding=spec, length=LENGTH + 3, block=BlockConfig(width=32, num_heads=4), depth=2)
+    model = Decoder(11, encoding=spec, length=LENGTH + 3, block=BlockConfig(width=32, num_heads=4), depth=1)
     tokens = jnp.arange(BATCH * LENGTH).reshape(BATCH, LENGTH) % 11
-    variables = model.init(jax.random.key(0), tokens, SITE)
+    variables = jax.jit(model.init)(jax.random.key(0), tokens, SITE)
 
     def loss(variables, tokens, site):
         logits = model.apply(variables, tokens, site)
@@ -72,9 +72,9 @@ def decoder(spec: str, steps: int = 3) -> float:
 
 def vit(spec: str) -> float:
     """Returns the difference in logits and gradients."""
-    model = ViT(5, encoding=spec, patch_size=4, block=BlockConfig(width=32, num_heads=4), depth=2)
+    model = ViT(5, encoding=spec, patch_size=4, block=BlockConfig(width=32, num_heads=4), depth=1)
     images, site = jax.random.normal(jax.random.key(1), (BATCH, 36, 36, 3)), pj.grid(9, 9, 1)
-    variables = model.init(jax.random.key(0), images, site)
+    variables = jax.jit(model.init)(jax.random.key(0), images, site)
     kernel = jax.random.normal(jax.random.key(2), variables["params"]["head"]["kernel"].shape)
     variables["params"]["head"]["kernel"] = kernel  # instead of zeros, which show nothing
 

@@ -58,8 +58,7 @@ SHARED = [  # values and gradients, but for those with False; groups of devices 
     ["(raster(width=7) >> learned()) + rope() + peg()", GRID, 1, 8, "zigzag", "gather"],
 ]
 SHARED += [  # kernels, with 3 devices that share the heads, or 2 to 4 that share queries
-    ["rope() + learned_sink(stddev=1)", LINE, 1, 2, "zigzag", "gather", True, "splash_interpret", 3],
-    ["rope()", LINE, 2, 4, "zigzag", "gather", True, "splash_interpret", 1],
+    ["rope() + learned_sink(stddev=1)", LINE, 2, 4, "zigzag", "gather", True, "splash_interpret", 1],
     ["rope() + window(4)", LINE, 2, 1, "zigzag", "gather", True, "splash_interpret", 3],
     ["rope() + alibi() + t5()", LINE, 1, 2, "zigzag", "gather", True, "pallas_interpret", 3],
     ["rope()", GRID, 1, 1, "zigzag", "gather", True, "splash_interpret", 3],

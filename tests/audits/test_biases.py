@@ -43,10 +43,14 @@ ROWS = {
 
 def logits_of(encoding, site, causal):
     """The bias [H, T, T] of random tokens, -inf where a key is hidden."""
-    dims = pj.Dims(8 * HEADS, HEADS, 8, length=len(site.segment))
-    params, _ = awake(jax.jit(encoding.init, static_argnums=1)(jax.random.key(0), dims))
-    bias, seen = _logits_of(encoding, params, site, causal)
+    bias, seen = _logits_of(encoding, _params_of(encoding, len(site.segment)), site, causal)
     return np.where(seen, np.broadcast_to(np.asarray(bias, np.float64), (HEADS, *seen.shape)), -np.inf)
+
+
+@functools.cache
+def _params_of(encoding, length):
+    dims = pj.Dims(8 * HEADS, HEADS, 8, length=length)
+    return awake(jax.jit(encoding.init, static_argnums=1)(jax.random.key(0), dims))[0]
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))

@@ -4,10 +4,10 @@ import dataclasses
 import json
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from drawn import drawn
 from worded import WORDS, write_tokenizer
 
 import posjax as pj
@@ -123,11 +123,11 @@ def test_a_document_is_scored_as_one_pass_behind_it_scores_it(file, folder):
     documents = data.load_documents("mine", "train", files=str(folder), tokenizer=data.load_tokenizer(file))
     (text, *_), length, bos = documents.texts, 64, documents.tokenizer.bos
     model = Decoder(documents.tokenizer.vocab_size, encoding="rope", block=BlockConfig(width=8, num_heads=2), depth=1)
-    params = model.init(jax.random.key(0), *model.example())["params"]
+    params = drawn(model.init, jax.random.key(0), *model.example())["params"]
     reader = Reader(model, params, batch=1, length=length)
     sizes = dict(stride=length, first=0, count=length)
-    ids = jnp.append(jnp.array(bos, jnp.int32), text[1 : length + 1])[None]
-    logits = model.apply({"params": params}, ids[:, :-1], pj.sites(length))
+    ids = np.append(np.int32(bos), text[1 : length + 1])[None]
+    logits = jax.jit(model.apply)({"params": params}, ids[:, :-1], pj.sites(length))
     expected = optax.softmax_cross_entropy_with_integer_labels(logits, ids[:, 1:]).mean()
     assert text_loss(reader, params, [text], **sizes, bos=bos).chunked == pytest.approx(float(expected), abs=1e-5)
     assert text_loss(reader, params, [text], **sizes).chunked != pytest.approx(float(expected), abs=1e-3)

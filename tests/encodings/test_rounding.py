@@ -16,12 +16,10 @@ from posjax.mask import offset
 FACTOR = 7
 FAST = [MEMBERS[name].variants[0] for name in ("t5", "dilated", "rerope")]
 # Others that count in steps: buckets, rows of a table, blocks and windows.
-SLOW = [
-    MEMBERS[name].variants[0] for name in ("shaw", "deberta", "inkling", "window", "chunked", "sinks", "longformer")
-]
-SLOW += [
-    MEMBERS[name].variants[0] for name in ("self_extend", "shifted", "dual_chunk", "streaming", "llama4_temperature")
-]
+NAMES = (
+    "shaw deberta inkling window chunked sinks longformer self_extend shifted dual_chunk streaming llama4_temperature"
+)
+SLOW = [MEMBERS[name].variants[0] for name in NAMES.split()]
 
 
 def divided():

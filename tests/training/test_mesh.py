@@ -1,5 +1,6 @@
 """A mesh of any shape trains what one device trains, and holds what its rules say."""
 
+import functools
 import json
 import os
 import pathlib
@@ -171,39 +172,50 @@ FAMILIES = [
 ]
 
 
+SHARING = [{"data": 8}, {"data": 2, "fsdp": 4}, {"data": 2, "context": 4}, {"data": 2, "fsdp": 2, "tensor": 2}]
+each_family = pytest.mark.parametrize("family", [0, pytest.param(1, marks=pytest.mark.thorough)])
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory):
+    """The results of all checks of shared_training.py, by the number of a family: in one process."""
+
+    def run(family):
+        path, encoding = str(tmp_path_factory.mktemp("runs")), FAMILIES[family]
+        collectives = (["collectives", [path, encoding, mesh]] for mesh in SHARING)
+        others = (
+            ["losses", [path, encoding, [{}, *MESHES]]],
+            ["resumed", [path, [1, 8]]],
+            ["work_of_evaluation", [path]],
+        )
+        return on_devices(*others, *collectives)
+
+    return functools.cache(run)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("encoding", "meshes"),
-    [(FAMILIES[0], MESHES), pytest.param(FAMILIES[1], MESHES, marks=pytest.mark.thorough)],
-    ids=str,
-)
-def test_eight_devices_train_what_one_trains(encoding, meshes, tmp_path):
-    (found,) = on_devices(["losses", [str(tmp_path), encoding, [{}, *meshes]]])
-    one, *others = found
+@each_family
+def test_eight_devices_train_what_one_trains(family, checked):
+    one, *others = checked(family)[0]
     for other in others:
         for a, b in zip(other, one, strict=True):
             np.testing.assert_allclose(a, b, rtol=5e-5)
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_with_another_number_of_devices_which_share_evaluation(tmp_path):
-    (whole, resumed), (of_all, of_one) = on_devices(
-        ["resumed", [str(tmp_path), [1, 4, 8]]], ["work_of_evaluation", [str(tmp_path)]]
-    )
+def test_a_run_goes_on_with_another_number_of_devices_which_share_evaluation(checked):
+    (whole, resumed), (of_all, of_one) = checked(0)[1:3]
     for a, b in zip(resumed, whole, strict=True):
         np.testing.assert_allclose(a, b, rtol=5e-5)
     assert of_one < of_all / 6
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("family", "layers"), [(FAMILIES[0], 1), pytest.param(FAMILIES[1], 2, marks=pytest.mark.thorough)], ids=str
-)
-def test_devices_send_each_other_gradients_parameters_and_keys_alone(family, layers, tmp_path):
+@each_family
+def test_devices_send_each_other_gradients_parameters_and_keys_alone(family, checked):
     """No activation leaves its device in a step, but sums of branches, and keys and values where devices share sequences."""
-    meshes = [{"data": 8}, {"data": 2, "fsdp": 4}, {"data": 2, "context": 4}, {"data": 2, "fsdp": 2, "tensor": 2}]
-    found = on_devices(*(["collectives", [str(tmp_path), family, mesh]] for mesh in meshes))
-    for (sent, parameters), mesh in zip(found, meshes, strict=True):
+    layers = family + 1
+    for (sent, parameters), mesh in zip(checked(family)[3:], SHARING, strict=True):
         gathered = [shape for kind, shapes in sent if kind == "all-gather" for shape in shapes]
         if "context" in mesh:
             keys = [2, 4, 24, 2, 4]  # [seeds, sequences, tokens, key heads, channels], as values

@@ -104,13 +104,12 @@ def test_lengths_and_what_they_leave(decoders, tmp_path, capsys):
     ablate.main(decoders, workdir)  # nothing is left to do
     assert len(records_of(workdir)) == 6
 
-    folder = next((workdir / "extrapolate").glob("rope-*"))
+    folder, own = next((workdir / "extrapolate").glob("rope-*")), "rerope(window=32) >> {own}"
     decoders.finetune = ConfigDict()
-    ablate.main(decoders, tmp_path / "again", checkpoint=folder)
-    assert [measured(each) for each in records_of(tmp_path / "again")] == [measured(each) for each in records[:4]]
-    ablate.main(decoders, tmp_path / "own", checkpoint=folder, variants=["rerope(window=32) >> {own}"])
-    labels = [each.row for each in records_of(tmp_path / "own")]
-    assert labels == ["rope"] * 2 + ["rerope(window=32) >> {own}"] * 2
+    ablate.main(decoders, tmp_path / "again", checkpoint=folder, variants=["YaRN", own])
+    again = records_of(tmp_path / "again")
+    assert [measured(each) for each in again[:4]] == [measured(each) for each in records[:4]]
+    assert [each.row for each in again[4:]] == [own] * 2
     with pytest.raises(ValueError, match="there is no checkpoint in"):
         ablate.main(decoders, tmp_path / "none", checkpoint=tmp_path)
     assert str(workdir / "README.md") in capsys.readouterr().out
@@ -166,7 +165,6 @@ def test_a_row_of_its_own_length_at_its_best_rate_and_under_searched_factors(dec
     decoders.measures.lengths.lengths, decoders.measures.lengths.bytes = (128,), 128
     del decoders.measures.retrieval
     ablate.main(decoders, tmp_path)
-    lines = (tmp_path / RESULTS).read_text()
     short, searched = records_of(tmp_path)
     assert short.trained_at == 64
     assert short.learning_rate == searched.learning_rate == 1e-2
@@ -177,8 +175,6 @@ def test_a_row_of_its_own_length_at_its_best_rate_and_under_searched_factors(dec
     assert factors == sorted(factors)
     assert (scaling.factor, scaling.original_length) == (2, 64)
     assert searched.metrics["loss in sliding windows"] != short.metrics["loss in sliding windows"]
-    ablate.main(decoders, tmp_path)  # nothing is left to do
-    assert (tmp_path / RESULTS).read_text() == lines
     decoders.rows.shorter.model.encoding = "rope, none"
     with pytest.raises(ValueError, match=r"a plain rope .*, not for 'rope\(\), none\(\)'"):
         ablate.main(decoders, tmp_path / "refused")
@@ -226,9 +222,6 @@ def test_a_folder_is_read_and_recalibrated(pretrained, llama, tmp_path):
     assert loss["DroPE(log_n)"][128] != loss["DroPE"][128]
     assert {(record.unit, record.trained_at) for record in records.values()} == {("token", TRAINED)}
     assert "perplexity in sliding windows" in (tmp_path / "README.md").read_text()
-    before = (tmp_path / RESULTS).read_text()
-    ablate.main(pretrained, tmp_path, checkpoint=llama, variants=["no positions", "YaRN", "DroPE", "DroPE(log_n)"])
-    assert (tmp_path / RESULTS).read_text() == before  # nothing is left to do
 
 
 @pytest.mark.slow
@@ -259,7 +252,7 @@ def vits(tmp_path):
             "checkpoint_every": 2,
             "optimizer.warmup_steps": 1,
             "measures.resolutions.images": 30,
-            "measures.resolutions.resolutions": (4, 8, 12),
+            "measures.resolutions.resolutions": (8, 12),
         }
     )
     made.seeds, made.tune.learning_rates = (0, 1), ()
@@ -281,7 +274,7 @@ def test_resolutions_and_what_they_leave(vits, tmp_path, capsys):
     found = records_of(tmp_path)
     labels = ["learned, resized", "learned, tuned", "axial", "axial, rescaled"]
     assert [(r.row, r.seed) for r in found] == [(label, seed) for label in labels for seed in (0, 1)]
-    assert all(list(r.metrics["accuracy"]) == [4, 8, 12] for r in found)
+    assert all(list(r.metrics["accuracy"]) == [8, 12] for r in found)
     plain, fitted = found[4].metrics["loss"], found[6].metrics["loss"]
     assert plain[8] == fitted[8]
     assert plain[12] != fitted[12]

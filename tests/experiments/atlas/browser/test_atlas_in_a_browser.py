@@ -350,7 +350,7 @@ def test_three_questions_are_answered_by_a_few_clicks(watched):
     page.get_by_role("heading", name="Records of").wait_for()
 
 
-def test_weight_and_time_to_the_first_picture(atlas, browser):
+def test_weight_and_time_to_the_first_picture(browser, atlas):
     weight = sum(path.stat().st_size for path in atlas.rglob("*") if path.is_file())
     assert weight <= WEIGHT
     page = browser.new_page()
