@@ -10,6 +10,7 @@ Arrays are one sequence, [T, ...], or a batch, [B, T, ...], whose sites are shar
 The models of posjax host encodings by the same functions.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -98,11 +99,13 @@ class Hosted:
                 "devices that share a sequence compute neither softcap nor return_weights: leave context out"
             )
 
+        split = None if context is None or q.ndim == 3 else context.batch_axis_of(len(q))
+        options["batch"] = math.prod(q.shape[:-3]) // math.prod(context.mesh.shape[axis] for axis in split or ())
+
         def one(site, x, q, k, v):
             site = self._observed(site, x)
             return run(self.encoding, self.params, q, k, v, site, site, **options)
 
-        split = None if context is None or q.ndim == 3 else context.batch_axis_of(len(q))
         return self._each(one, x, q, k, v, spmd_axis_name=split)
 
     def attend_cached(

@@ -167,7 +167,7 @@ def _robustness(study: StudyRecords, images: Pictures) -> Section:
 
 
 def _moved(study: StudyRecords) -> Iterator[Section]:
-    """Yields the grid in the table, other sizes, shuffles."""
+    """Yields the parts on the grid inside the table, on images of other sizes, and on shuffled patches."""
     if rows := rows_with(study, vit.BOTH):
         text = (
             "The share of the table's variance that a code of the row plus a code of the column explains, and each alone; "

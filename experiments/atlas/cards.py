@@ -39,7 +39,7 @@ def cards(results: Results) -> dict[str, Any]:
       ValueError: a page of the documentation is missing.
     """
     proofs, studied, papers = goldens(DOCS), _studied(results), titles()
-    # By subject: the scaling, the map, or the encoding itself.
+    # Scores by the name of what was scored: a scaling, a position map or an encoding.
     scored = {re.match(r"(?:rope\(scaling=)?(\w+)", spec)[1]: card for spec, card in results.cards.items()}
     names = frozenset(registered_names())
     named = [(row, names_in(" ".join(row[1:4]), names)) for row in errata(DOCS)]

@@ -61,7 +61,7 @@ _KINDS = {"extrapolate": [LENGTH, "depth"], "resolutions": [RESOLUTION]}  # of a
 
 
 def _row(record: Record, style: Style) -> dict[str, Any]:
-    """The style of a row, and the card of the first encoding that its spec names."""
+    """Returns the entry of a row: how it is drawn, and the card of the first encoding that its spec names."""
     names = [name for name in _WORD.findall(record.encoding) if name in REGISTRY]
     return {
         "encoding": record.encoding,

@@ -26,7 +26,7 @@ _MANY = 6  # from this many rows on, a sentence counts them instead of naming th
 
 
 class Column(NamedTuple):
-    """A metric at one place, or a single number."""
+    """A column of numbers: a metric, and the length or resolution (`at`) where it was measured, if there are several."""
 
     metric: str
     at: At = None

@@ -42,6 +42,7 @@ def attend(
     softcap: float | None = None,
     return_weights: bool = False,
     consumed: Collection[str] = (),
+    batch: int = 1,
 ) -> Float[jax.Array, "T H E"] | tuple[Float[jax.Array, "T H E"], Float[jax.Array, "H T S"]]:
     """softmax(scale * q' k'^T + bias, over the visible keys) v', of one sequence; `jax.vmap` it over a batch.
 
@@ -61,14 +62,14 @@ def attend(
         the keys whose order is at most its own.
       implementation: "dense" builds the logits, "blockwise" only tiles of them, "pallas" is a kernel for GPUs, "cudnn" and
         "splash" are jax's own for GPUs and TPUs, "tokamax" is a library's; or one of your own
-        (`posjax.attention.register`). "auto" takes what `choose` says for the platform, length and encoding. It considers
-        one sequence: if a large batch of many heads fills the memory, ask for "blockwise".
+        (`posjax.attention.register`). "auto" takes what `choose` says for the platform, length and encoding.
       scale: of the logits before the bias, a number or a traced scalar; 1/sqrt(D) by default.
       softcap: keeps the scaled products before the bias within -softcap ... softcap, by softcap tanh(logits / softcap);
         dense, blockwise and tokamax have it.
       return_weights: also returns the attention weights, which sum to 1, or less where there is a sink or the encoding has
         `weigh`; dense only.
       consumed: the hooks among "place", "embed" and "observe" that were run before; `posjax.host` runs them all.
+      batch: how many such sequences a device computes at once, which `jax.vmap` hides from the choice.
 
     Returns:
       What the queries read, in q's dtype; zeros for a query that sees no key.
@@ -95,7 +96,7 @@ def attend(
         )
     orders = dict(q_order=q_order, k_order=k_order)
     implementation = "dense" if return_weights else implementation
-    options = dict(causal=causal, **orders, softcap=softcap, implementation=implementation)
+    options = dict(causal=causal, **orders, softcap=softcap, implementation=implementation, batch=batch)
     name = choose(encoding, q, k, v, q_site, k_site, **options).implementation
     operands = transform(encoding, params, q, k, v, q_site, k_site, q_order, k_order)
     operands, scale = scaled(encoding, operands, scale, name)

@@ -38,8 +38,9 @@ class Asked(NamedTuple):
     platform: str
     capability: str | None  # of the GPU, as "9.0"; None where there is none
     softcap: float | None = None  # see `attend`
-    devices: int = 1  # that share the queries of a sequence
+    devices: int = 1  # how many devices share the queries of a sequence
     split: int = 1  # devices among which the compiler would have to split a kernel
+    batch: int = 1  # how many such sequences a device computes at once
 
 
 @dataclass(frozen=True)
@@ -141,12 +142,12 @@ def _pallas_refuses(asked: Asked) -> str | None:
 
 def _pallas_leads(asked: Asked) -> bool:
     """Whether the kernel is preferred: for long inputs under rotary encodings and ALiBi, as it was seen fastest on an H100
-    (results/accelerator), and under all that it computes where dense attention needs more than 1 GiB."""
+    (results/accelerator), and under all that it computes where the logits of the batch fill more than 1 GiB."""
     (queries, heads, width), keys = asked.operands.q.shape, asked.operands.k.shape[0]
     logits = queries * keys
     if Needs.HEAD_DIM in asked.encoding.needs or not width == asked.operands.v.shape[2] in _WIDTHS:
         return False
-    return logits * heads > _LARGE or (logits > _SHORT and all(map(_was_timed, members(asked.encoding))))
+    return logits * heads * asked.batch > _LARGE or (logits > _SHORT and all(map(_was_timed, members(asked.encoding))))
 
 
 def _was_timed(member: Encoding) -> bool:

@@ -43,6 +43,7 @@ def choose(
     platform: str | None = None,
     capability: str | None = None,
     devices: int | None = None,
+    batch: int = 1,
 ) -> Choice:
     """The implementation that `attend` takes; arrays may be `jax.ShapeDtypeStruct`s.
 
@@ -56,6 +57,7 @@ def choose(
       capability: compute capability of the GPU, as "9.0"; that of these devices if None.
       devices: how many share the queries of a sequence, where each computes its part by itself; None where the compiler
         splits the work among the devices of q.
+      batch: how many such sequences a device computes at once: their logits take memory.
 
     Raises:
       ValueError: for an unknown implementation, or one that cannot compute this, with the reason.
@@ -73,7 +75,7 @@ def choose(
     orders = (None, None) if not causal else (_arange(q), _arange(k)) if q_order is None else (q_order, k_order)
     operands = Operands(None, q, k, None, None, v, q_site, k_site, *orders)
     split = _automatic_devices(q) if devices is None else 1
-    asked = Asked(encoding, operands, platform, capability, softcap, devices or 1, split)
+    asked = Asked(encoding, operands, platform, capability, softcap, devices or 1, split, batch)
     if implementation != "auto":
         if reason := backends.backend(implementation).refusal(asked):
             raise ValueError(f'implementation={implementation!r} cannot compute this: {reason}; or take "auto"')

@@ -117,6 +117,7 @@ def attend_parallel(
     q_order: Int32[Array, " T"] | None = None,
     k_order: Int32[Array, " S"] | None = None,
     consumed: Collection[str] = (),
+    batch: int = 1,
 ) -> Float[jax.Array, "T H E"]:
     """`posjax.attend`, computed by the devices along `context.axis`; `jax.vmap` it over a batch.
 
@@ -127,7 +128,7 @@ def attend_parallel(
 
     Args:
       q_order, k_order: as in `attend`, for tokens out of their order, such as those laid out by `zigzag`.
-      consumed: the hooks that were run before, as in `attend`.
+      consumed, batch: as in `attend`.
 
     Raises:
       ValueError: as `attend`; where keys come in a ring, for an encoding that needs all of them at once, or another
@@ -152,7 +153,8 @@ def attend_parallel(
 
     else:
         options = dict(causal=causal, q_order=q_order, k_order=k_order, implementation=implementation)
-        options |= dict(devices=context.size, **device_of(context.mesh)._asdict())
+        kind = device_of(context.mesh)
+        options |= dict(devices=context.size, platform=kind.platform, capability=kind.capability, batch=batch)
         name = choose(encoding, q, k, v, q_site, k_site, **options).implementation
         x = transform(encoding, params, q, k, v, q_site, k_site)
         x, scale = scaled(encoding, x, scale, name)

@@ -95,7 +95,7 @@ class TileBias:
         return jnp.moveaxis(jnp.asarray(found, jnp.float32), 1, 0)
 
     def pull_read(self, sums, tile: Operands, weights, d_out, i, j) -> tuple[Float[Array, "H T S"], Any]:
-        """The gradient of the weights through `read`, and `sums` plus the gradients of everything else."""
+        """Backward pass of `read`: returns the gradient of the weights, and `sums` plus all other gradients."""
         _, back = jax.vjp(lambda w, t: self.read(_filled(t, tile), w), weights, self._trained(tile))
         d_weights, d_tile = back(d_out.astype(jnp.float32))
         return d_weights, self._sum(sums, d_tile, i, j)
@@ -106,7 +106,7 @@ class TileBias:
         return self.plan.encoding.weigh(tile.params, logits, seen, tile.q_site, tile.k_site)
 
     def pull_weigh(self, sums, tile: Operands, logits, d_weights, i, j) -> tuple[Float[Array, "H T S"], Any]:
-        """The gradient of the logits through `weigh`, and `sums` plus the gradients of everything else."""
+        """Backward pass of `weigh`: returns the gradient of the logits, and `sums` plus all other gradients."""
         _, back = jax.vjp(lambda z, t: self.weigh(_filled(t, tile), z), logits, self._trained(tile))
         d_logits, d_tile = back(d_weights)
         return d_logits, self._sum(sums, d_tile, i, j)

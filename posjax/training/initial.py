@@ -30,7 +30,7 @@ from posjax.training.tasks import Task
 
 AS_INIT = "init_from"  # a kind of model: the one that config.init_from names
 HEADS, ENCODINGS = ["keep", "new"], ["keep", "keep_or_new", "new"]
-_TASKS = {"language_model": Decoder, "classification": ViT}  # their model may be that of the start
+_TASKS = {"language_model": Decoder, "classification": ViT}  # tasks whose model `init_from` can give
 _CONFIGS = {Decoder: "configs/finetune.py", ViT: "configs/finetune.py:vit"}
 # Fields in which a model may differ from the start's: its heads, its encoding, sizes of its data, and how it is computed.
 _FREE_TO_DIFFER = {"kind", "encoding", "length", "image_size", "num_classes", "num_pair_classes", "pooler"}

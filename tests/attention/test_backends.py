@@ -278,6 +278,27 @@ def test_auto(spec, length, dtype, platform, capability, traced, implementation)
     assert "; ".join(choice).count("not cudnn") == (platform == "gpu" and implementation != "cudnn")
 
 
+def test_the_sequences_of_a_batch_count(monkeypatch):
+    """Those that one device computes: their logits are in its memory together."""
+    site, seen = pj.sites(1024), []
+    where = dict(causal=True, platform="gpu", capability="9.0")
+    for batch, implementation in ((1, "dense"), (64, "pallas")):
+        given = pj.parse("kerple"), *tokens(1024, jnp.bfloat16), site, site
+        assert choose(*given, **where, batch=batch).implementation == implementation
+
+    def spy(*given, batch, **options):
+        seen.append(batch)
+        return choose(*given, batch=batch, **options)
+
+    for module in ("attend", "parallel"):
+        monkeypatch.setattr(f"posjax.attention.{module}.choose", spy)
+    mesh = AbstractMesh((3, 2), ("data", "context"))
+    hosted, q = pj.Hosted(pj.parse("rope"), (), pj.sites(6)), jnp.ones((6, 6, 2, 8))
+    for context in (None, ContextParallel(mesh, batch_axis="data")):
+        jax.eval_shape(lambda q, context=context: hosted.attend(q, q, q, context=context), q)
+    assert seen == [6, 2]
+
+
 @pytest.mark.parametrize("devices", [1, 2])
 def test_cudnn_is_causal_where_a_device_has_all_queries(devices):
     site, where = pj.sites(2048), dict(causal=True, platform="gpu", capability="9.0", devices=devices)

@@ -56,7 +56,7 @@ def test_resolutions_are_uniform_in_their_side():
 
 
 def test_recall_asks_mostly_soon_after_the_pairs():
-    """Nine queries of ten of a power law of -0.99 lie in the first half of the room there is."""
+    """Of a power law of -0.99, nine of ten queries lie in the first half of the places that are possible."""
     batch = data.retrieval_batch("recall", length=1023, count=64, seed=0, depth=0.0)
     at = np.flatnonzero(batch["weight"]) % 1023
     assert 0.82 < (at < 16 + 504).mean() < 0.97

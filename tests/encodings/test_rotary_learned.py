@@ -70,7 +70,7 @@ def test_mixed_frequencies_at_first():
 
 
 def test_compass_directions_are_uniform_at_first():
-    """Around each head, and modulo a half turn over the heads at each magnitude; rope_mixed has two to a head."""
+    """A head's directions are spread over a whole turn, and those of all heads at one magnitude over half a turn."""
     _, params = made("compass_rope()", ON_GRID)
     turns = np.exp(1j * np.asarray(params["direction"]))
     np.testing.assert_allclose(turns.sum(axis=1), 0, atol=1e-6)

@@ -68,7 +68,7 @@ def test_runs_of_one_ensemble_may_have_learning_rates_of_their_own():
 def test_runs_at_several_rates_may_diverge():
     config = ConfigDict({"optimizer": {"learning_rate": (0.1, 0.9)}, "model": {"encoding": "rope"}})
     loop.refuse_non_finite({"loss": np.array([1.0, np.nan])}, 3, (7, 7), config)
-    loop.refuse_non_finite({"loss": np.array([np.nan])}, 3, (7,), config)  # a point that was added to the others
+    loop.refuse_non_finite({"loss": np.array([np.nan])}, 3, (7,), config)  # one rate, run after the others
     config.optimizer = {"learning_rate": 0.9}
     with pytest.raises(FloatingPointError, match="step 3: loss of seed 7 with encoding rope is nan"):
         loop.refuse_non_finite({"loss": np.array([np.nan, np.inf])}, 3, (7, 7), config)

@@ -30,7 +30,7 @@ _RENAMES = (
     (r"(encoderblock(_\d+)?)/MultiHeadDotProductAttention_1/", r"\1/MultiHeadDotProductAttention_0/"),
     (r"(encoderblock(_\d+)?)/LayerNorm_2/", r"\1/LayerNorm_1/"),
     (r"(encoderblock(_\d+)?)/MlpBlock_3/", r"\1/MlpBlock_0/"),
-    # ViT-G had its attention-pooling head in line.
+    # Files of ViT-G hold the parts of the attention-pooling head at the top level.
     (r"^(probe$|MlpBlock_0/|MultiHeadDotProductAttention_0/|LayerNorm_0/)", r"MAPHead_0/\1"),
 )
 _NORM, _DENSE = ("scale", "bias"), ("kernel", "bias")

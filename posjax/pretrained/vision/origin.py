@@ -38,7 +38,7 @@ class Hints(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """A family of files.
+    """How the files of one code base (timm, big_vision, DINOv2, ...) are recognised, read and written.
 
     Args:
       telltale: names, after `renames`, that its files hold and files of families further down the list do not.
