@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from experiments.benchmarks.compiling import held_bytes
 from experiments.benchmarks.contender import Call
 from experiments.benchmarks.described import Machine, machine_of
 from experiments.benchmarks.hlo import read_program
 from experiments.benchmarks.jax_configs import cache_shapes, config_of, held_by
+from posjax.describe.worlds import with_relation
 from posjax.encoding import sites
 from posjax.jsonl import append_jsonl, read_jsonl
 from posjax.models import BlockConfig, Decoder, ViT
+from posjax.spec import parse
 
 if TYPE_CHECKING:
     from ml_collections import ConfigDict
@@ -100,38 +102,46 @@ def _extend(model: Decoder):
 
 
 def compile_layer(case: Mapping[str, Any]) -> Call:
-    """One layer of a decoder with its gradients, or of a ViT with a `grid` of patches: parameters and activations of a batch.
+    """The program of `layer` on one chip of the case's `machine`."""
+    machine = machine_of(case["machine"])
+    step, (variables, batch) = layer(case, Mesh(np.array(machine.devices()[:1]), "data"))
+    held = {"parameters": held_by(variables), "batch": held_by(batch)}
+    report = _report(step.lower(variables, batch), held, machine, case.get("cache"))
+    return Call(None, figures={"programs": {"layer": report}, "compiler": machine.compiler()})
 
-    The case says `machine`, `spec`, `implementation`, `batch`, `length`, `heads` and `head_dim`.
+
+def layer(case: Mapping[str, Any], mesh: Mesh | AbstractMesh) -> tuple[Any, tuple[Any, Any]]:
+    """Returns a loss with its gradients, jitted, and shapes of variables and a batch, whole on each device of the mesh.
+
+    The model is one layer of a decoder on `length` tokens, or of a ViT on a `grid` of patches where that is given. The case
+    says also `spec`, `implementation`, `batch`, `heads` and `head_dim`.
     """
-    machine, batch, length = machine_of(case["machine"]), case["batch"], case["length"]
-    width = case["heads"] * case["head_dim"]
-    block = BlockConfig(width=width, num_heads=case["heads"], dtype=jnp.bfloat16, implementation=case["implementation"])
+    batch, length, heads = case["batch"], case["length"], case["heads"]
+    types = dict(dtype=jnp.bfloat16, implementation=case["implementation"])
+    block = BlockConfig(width=heads * case["head_dim"], num_heads=heads, **types)
+    encoding = parse(case["spec"])
     rngs = {"place": jax.random.key(0), "dropout": jax.random.key(1)}
     if case["grid"]:
-        height, wide = (_PATCH * side for side in case["grid"])
-        model = ViT(10, case["spec"], image_size=(height, wide), patch_size=_PATCH, block=block, depth=1)
-        site, given = model.sites(height, wide), jax.ShapeDtypeStruct((batch, height, wide, 3), jnp.float32)
-        example, method, first = jnp.zeros((1, height, wide, 3)), None, lambda out: out
+        size = tuple(_PATCH * side for side in case["grid"])
+        model = ViT(10, encoding, image_size=size, patch_size=_PATCH, block=block, depth=1)
+        site, inputs, method = model.sites(*size), jax.ShapeDtypeStruct((batch, *size, 3), jnp.float32), None
     else:
-        model = Decoder(_VOCABULARY, case["spec"], length=length, block=block, depth=1)
-        site, given = sites(length), jax.ShapeDtypeStruct((batch, length), jnp.int32)
-        example, method, first = jnp.zeros((1, length), jnp.int32), Decoder.features, lambda out: out[0]
+        model = Decoder(_VOCABULARY, encoding, length=length, block=block, depth=1)
+        site, inputs, method = sites(length), jax.ShapeDtypeStruct((batch, length), jnp.int32), Decoder.features
 
-    def loss(variables, given):
-        out = first(model.apply(variables, given, site, train=True, rngs=rngs, method=method))
-        return (out.astype(jnp.float32) ** 2).sum()
+    site = with_relation(encoding, site)
 
-    variables = jax.eval_shape(lambda: model.init(jax.random.key(0), example, site))
-    mesh = Mesh(np.array(machine.devices()[:1]), "data")
+    def loss(variables, inputs):
+        out = model.apply(variables, inputs, site, train=True, rngs=rngs, method=method)
+        return (jax.tree.leaves(out)[0].astype(jnp.float32) ** 2).sum()
+
+    one = jnp.zeros((1, *inputs.shape[1:]), inputs.dtype)
+    variables = jax.eval_shape(lambda: model.init(jax.random.key(0), one, site))
     whole = NamedSharding(mesh, PartitionSpec())
-    variables, given = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole), (variables, given)
+    shapes = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole), (variables, inputs)
     )
-    lowered = jax.jit(jax.value_and_grad(loss)).lower(variables, given)
-    held = {"parameters": held_by(variables), "batch": held_by(given)}
-    report = _report(lowered, held, machine, case.get("cache"))
-    return Call(None, figures={"programs": {"layer": report}, "compiler": machine.compiler()})
+    return jax.jit(jax.value_and_grad(loss)), shapes
 
 
 def _report(

@@ -8,6 +8,7 @@ from experiments.benchmarks.cases import Contender, Suite
 from experiments.benchmarks.described import Machine, machine_of
 from experiments.benchmarks.findings import Cell
 from posjax.describe.scorecard.specs import every_spec
+from posjax.encoding import Needs
 from posjax.spec import parse
 
 LAYERS, STEPS = "layer", "steps"  # modes of cells
@@ -77,13 +78,15 @@ def _layers() -> Iterator[Cell]:
 
         yield from (cell("none()", "blockwise", images) for images in (False, True))
         yield cell("none()", "auto", True)
-        for spec in map(_of_heads, specs):
-            yield cell(spec, "auto", 1 not in parse(spec).dimensions)
+        for spec in map(_fitting, specs):
+            encoding = parse(spec)
+            yield cell(spec, "auto", 1 not in encoding.dimensions or Needs.BOTH_DIRECTIONS in encoding.needs)
 
 
-def _of_heads(spec: str) -> str:
-    """Returns a spec of `every_spec`, whose heads have 32 channels, for heads of 64."""
+def _fitting(spec: str) -> str:
+    """Returns a spec of `every_spec`, for heads of 32 channels and square images, for those of `LAYER` and `GRID`."""
     spec = spec.replace("sections=(4, 6, 6)", "sections=(8, 12, 12)")
+    spec = re.sub(r"raster\(width=\d+\)", f"raster(width={GRID[1]})", spec)
     return re.sub(r"_factor=\(([^)]*)\)", r"_factor=(\1, \1)", spec)
 
 
