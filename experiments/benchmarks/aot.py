@@ -158,7 +158,7 @@ def _report(
     try:
         program = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        return {"error": _reason(str(error))}
+        return {"error": reason_of(str(error))}
     seconds, memory = time.perf_counter() - began, program.memory_analysis()
     report = {
         **held,
@@ -175,7 +175,7 @@ def _report(
     return report
 
 
-def _reason(message: str) -> str:
+def reason_of(message: str) -> str:
     """Returns a compiler's error in one line; of one that ran out of memory, how much it needs of how much there is."""
     if full := _FULL.search(message):
         needed, unit, there, of, where = full.groups()
