@@ -200,22 +200,24 @@ DEVICES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", DEVICES)
+@pytest.mark.parametrize("kernel", ["splash", "cudnn", pytest.param("pallas", marks=pytest.mark.thorough)])
 def test_every_encoding_is_lowered_with_every_kernel_that_takes_it(kernel, monkeypatch):
     """The table's layers, shorter; images have an odd number of tokens."""
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91300)  # no cuDNN is here
     platform, device = DEVICES[kernel]
     mesh = AbstractMesh((1,), ("data",), abstract_device=device)
-    sizes = dict(implementation=kernel, batch=2, length=512, heads=4)
+    sizes = dict(implementation=kernel, batch=2, length=256)
     lowered, failed = [], {}
     for cell in compiled.compiled_suite().cells:
         if cell["mode"] == "steps" or (cell["machine"], cell["implementation"]) != ("v5e:1x1", "auto"):
             continue
         try:
             with use_abstract_mesh(mesh):
-                step, shapes = aot.layer({**cell, **sizes, "grid": cell["grid"] and (16, 64)}, mesh)
-                text = step.trace(*shapes).lower(lowering_platforms=(platform,)).as_text()
-            lowered += [cell["title"]] if "custom_call" in text else []
+                step, shapes = aot.layer({**cell, **sizes, "grid": cell["grid"] and (4, 64)}, mesh)
+                traced = step.trace(*shapes)
+                if kernel != "cudnn":  # whose lowering asks for real devices
+                    assert "custom_call" in traced.lower(lowering_platforms=(platform,)).as_text()
+            lowered.append(cell["title"])
         except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
             if "cannot compute this: " not in str(error):
                 failed[cell["title"]] = error
