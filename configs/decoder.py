@@ -84,6 +84,7 @@ def _model() -> ConfigDict:
     model.kind = "decoder"
     model.encoding = "rope"
     model.injection = "stem"  # stem, every_layer or every_layer_shared
+    model.vocab_size = config_dict.placeholder(int)  # rows of the token embedding; None: as many as the data need
     model.length = config_dict.placeholder(int)  # rows of a learned table; None: as many as the data need
     model.width = 128
     model.depth = 4

@@ -8,6 +8,8 @@
     python -m experiments.benchmark published --checkpoint=gemma-3-270m --threads=1,all --peers_python=../peers/bin/python
     python -m experiments.benchmark context --config=configs/decoder.py --memory=24GiB        # how long may the input be?
     python -m experiments.benchmark plan --config=configs/vit.py --config.model.variant=B/16 --accelerators=h100,tpu-v5e
+    python -m experiments.benchmark plan --config=configs/decoder.py --compile=v5e:2x4,h100:8        # with their compilers
+    python -m experiments.benchmark compiled --out=results/compiled      # every encoding; again: the rest
     python -m experiments.benchmark accelerator --out=DIR                # as much as fits 9 minutes; again: the rest
     python -m experiments.benchmark accelerator --part=1/4 --out=DIR     # a quarter of it, for one of four machines
 
@@ -24,6 +26,11 @@ twice --memory; it is run where it fits and a call is predicted to take at most 
 
 plan: the program that `experiments.train` would run is compiled for --devices simulated devices, and is never run. Memory and
 operations are XLA's own analysis. Times on accelerators are arithmetic from data sheets: at best, and at 40 % of the peak.
+With --compile it is compiled for named machines by the compilers of TPUs and GPUs, which need no such device: does it fit,
+which attention kernels run, what is sent. Programs that were compiled before are read from programs.jsonl under --out.
+
+compiled: one layer under every encoding, and training steps of known models, compiled for machines in the same way. The page
+is README.md under --out. The same command goes on; a record that is deleted from results.jsonl is made anew.
 
 accelerator: every encoding's output and gradients by every implementation are compared with dense attention on a GPU or
 TPU, and attention, training steps and seeds are timed; on a CPU everything is small. It needs jax, jaxtyping, flax, optax and
@@ -34,6 +41,7 @@ command goes on with the checks that are left. docs/accelerator.md says how to r
 import argparse
 import contextlib
 import functools
+import importlib.metadata
 import inspect
 import math
 import os
@@ -44,7 +52,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments import cli
-from experiments.benchmarks import accelerator, cases, inputs, machine, plan, runner, table
+from experiments.benchmarks import accelerator, cases, compiled, described, inputs, machine, plan, runner, table
+from experiments.benchmarks.compiled_page import compiled_text, machines_text
 from experiments.benchmarks.findings import Record, cell_name, cell_text
 from experiments.benchmarks.plots import against_length
 from experiments.benchmarks.units import bytes_of
@@ -58,17 +67,18 @@ _MAKERS = (
     *(cases.memory, cases.published),
 )
 SUITES = {make.__name__: make for make in _MAKERS}
-PUBLISHED, CONTEXT, PLAN, ACCELERATOR = "published", "context", "plan", "accelerator"
+PUBLISHED, CONTEXT, PLAN, ACCELERATOR, COMPILED = "published", "context", "plan", "accelerator", "compiled"
 OUT = cli.RUNS / "benchmark"
 _CORES = {"1": (1,), "all": (0,), "1,all": (1, 0)}  # numbers of cores, 0 for all
 _DAY = 86_400.0  # seconds: the step of a large model may take minutes to compile
+_COMPILING = 7200.0  # seconds: so long may a program of the table be compiled
 _PEERS = (*SUITES, "all")
 # The suites that an option is for, if not for all.
 _ONLY = {
     **dict.fromkeys(("quick", "peers_python"), _PEERS),
     **dict.fromkeys(("lengths", "threads", "memory"), (*_PEERS, CONTEXT)),
     **dict.fromkeys(("window", "batch"), (CONTEXT,)),
-    **dict.fromkeys(("devices", "accelerators"), (PLAN,)),
+    **dict.fromkeys(("devices", "accelerators", "compile"), (PLAN,)),
     **{"config": (CONTEXT, PLAN), "checkpoint": (PUBLISHED,), "seconds": (CONTEXT, ACCELERATOR)},
 }
 
@@ -85,7 +95,8 @@ def main(argv: list[str] | None = None) -> int:
 
     def work() -> None:
         if not args.list:
-            args.out = cli.writable(args.out or (cli.RUNS / ACCELERATOR if args.suite == ACCELERATOR else OUT))
+            own = cli.RUNS / args.suite if args.suite in (ACCELERATOR, COMPILED) else OUT
+            args.out = cli.writable(args.out or own)
         left = sum(_measure(job, args) for job in _jobs(config, argv, args))
         if not args.list:
             write(args.out, left)
@@ -97,15 +108,20 @@ def parser() -> argparse.ArgumentParser:
     """Returns the parser of the command."""
     made = cli.parser("benchmark", __doc__)
     add = made.add_argument
-    about = f"what to measure; all: but {PUBLISHED}, {CONTEXT}, {PLAN} and {ACCELERATOR}"
-    add("suite", choices=[*SUITES, CONTEXT, PLAN, ACCELERATOR, "all"], help=about)
+    about = f"what to measure; all: but {PUBLISHED}, {CONTEXT}, {PLAN}, {ACCELERATOR} and {COMPILED}"
+    add("suite", choices=[*SUITES, CONTEXT, PLAN, ACCELERATOR, COMPILED, "all"], help=about)
     about = "only contenders with one of these in the name that --list shows"
     add("--only", default="", metavar="TEXT;TEXT", help=about)
     add("--list", action="store_true", help="print the names of cells and contenders, and measure nothing")
     add("--part", type=_part, default=(1, 1), metavar="I/N", help="the I-th of N parts of the cells, from 1")
     add("--call_seconds", type=float, help=f"longest call that is tried (default: 45, --quick 2, {ACCELERATOR} 10)")
     add("--cell_seconds", type=float, help=f"timing of a cell (default: 15, --quick 4, {ACCELERATOR} 2)")
-    add("--out", type=cli.directory, metavar="DIR", help=f"default: {OUT}; of {ACCELERATOR}: {cli.RUNS / ACCELERATOR}")
+    add(
+        "--out",
+        type=cli.directory,
+        metavar="DIR",
+        help=f"default: {OUT}; of {ACCELERATOR} and {COMPILED}: in {cli.RUNS}",
+    )
     add = made.add_argument_group(f"beside other libraries, and {CONTEXT}").add_argument
     add("--quick", action="store_true", help=f"few sizes and rounds; not for {CONTEXT}")
     about = "1, all or 1,all: one pinned core, all cores (default: 1, and all for attention and window)"
@@ -135,6 +151,8 @@ def parser() -> argparse.ArgumentParser:
     names = [name for name in plan.ACCELERATORS if name != "a100-40"]
     about = f"names, with commas between; for {PLAN} (default: {','.join(names)})"
     add("--accelerators", type=lambda text: text.split(","), help=about)
+    about = f"machines to compile for, as v5e:2x4,v6e:1x1,h100:8, of the chips {', '.join(described.CHIPS)}; for {PLAN}"
+    add("--compile", type=lambda text: text.split(","), metavar="NAME,NAME", help=about)
     return made
 
 
@@ -147,7 +165,7 @@ class Job(NamedTuple):
       given: the field `given` of every record; None if they have none.
       check: refuses the records of a suite that measured nothing, with a ValueError.
       end: time of `time.monotonic` at which to stop.
-      versions: versions of a device, whose records by this code are kept; other suites are measured anew.
+      keeps: whether a record of an earlier call is kept; None: the suite is measured anew.
     """
 
     name: str
@@ -157,7 +175,7 @@ class Job(NamedTuple):
     given: Mapping[str, object] | None = None
     check: Callable[[Sequence[Record]], None] = lambda records: None
     end: float = math.inf
-    versions: Mapping[str, str] | None = None
+    keeps: Callable[[Record], bool] | None = None
 
 
 def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Namespace) -> list[Job]:
@@ -181,9 +199,13 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
     if args.suite == PLAN:
         given = plan.given_of(config, args.accelerators) | {"command": command}
         make = functools.partial(plan.plan_suite, argv, args.imports, args.devices or 1)
+        if args.compile:
+            make = _compiling(argv, args)
         return [Job(PLAN, make, [cores], settings._replace(prepare_seconds=_DAY), given, plan.refuse_unmeasured)]
     if args.suite == ACCELERATOR:
         return [_accelerator_job(args, cores)]
+    if args.suite == COMPILED:
+        return [_compiled_job(settings._replace(prepare_seconds=_COMPILING), cores, check=not args.list)]
     if args.suite == PUBLISHED and not (args.checkpoint and (args.checkpoint / "config.json").exists()):
         raise ValueError(
             f"--checkpoint={args.checkpoint} is no folder with config.json: give one that transformers reads"
@@ -194,6 +216,34 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
         threads = counts[args.threads or ("1,all" if name in ("attention", "window") else "1")]
         jobs.append(Job(name, functools.partial(SUITES[name], **options), threads, settings))
     return jobs
+
+
+def _compiling(argv: Sequence[str], args: argparse.Namespace) -> Callable[..., cases.Suite]:
+    """Returns what makes the suite of a config on described machines.
+
+    Raises:
+      ValueError: an unknown machine, or options that are for other machines.
+      ImportError: a compiler is not installed.
+    """
+    if args.devices or args.accelerators:
+        raise ValueError("--compile names machines: leave out --devices and --accelerators")
+    machines = [described.machine_of(name) for name in args.compile]
+    described.require_compilers(machines)
+    cache = "" if args.list else str(args.out / "programs.jsonl")
+    return lambda *_: compiled.plan_suite(argv, args.imports, machines, cache)
+
+
+def _compiled_job(settings: runner.Settings, cores: int, check: bool) -> Job:
+    """Returns the suite of all encodings and known models; records of these versions of jax are kept.
+
+    Raises:
+      ImportError: a compiler is not installed.
+    """
+    suite = compiled.compiled_suite()
+    if check:
+        described.require_compilers([described.machine_of(c.name) for c in suite.contenders])
+    version = importlib.metadata.version("jax")
+    return Job(COMPILED, lambda *_: suite, [cores], settings, keeps=lambda r: r["versions"]["jax"] == version)
 
 
 def _accelerator_job(args: argparse.Namespace, cores: int) -> Job:
@@ -213,7 +263,9 @@ def _accelerator_job(args: argparse.Namespace, cores: int) -> Job:
     settings = runner.Settings(rounds=5, prepare_seconds=120.0, **limits)
     suite = accelerator.accelerator(about["versions"]["platform"])
     threads = max(2, cores)  # more than one is timed by the clock, which an accelerator needs
-    return Job(ACCELERATOR, lambda *_: suite, [threads], settings, end=end, versions=about["versions"])
+    code = about["versions"], machine.about()["commit"]
+    keeps = lambda record: (record["versions"], record["about"]["commit"]) == code  # noqa: E731
+    return Job(ACCELERATOR, lambda *_: suite, [threads], settings, end=end, keeps=keeps)
 
 
 def _measure(job: Job, args: argparse.Namespace) -> int:
@@ -230,12 +282,11 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
             print(*(f"{cell_name(cell)}: {c.name}" for cell, part in turns for c in part), sep="\n")
             return 0
         path = args.out / ("results.jsonl" if count == 1 else f"results-{index}of{count}.jsonl")
-        if job.versions is not None:
-            code = job.versions, about["commit"]
-            done = [r for r in _records(args.out, job.name) if (r["versions"], r["about"]["commit"]) == code]
+        if job.keeps is not None:
+            done = [record for record in _records(args.out, job.name) if job.keeps(record)]
             names = {(record["cell"]["title"], record["contender"]) for record in done}
             turns = [(cell, part) for cell, part in turns if (cell["title"], part[0].name) not in names]
-            print(f"{len(turns)} checks on {job.versions['device']}, {len(done)} are there already", flush=True)
+            print(f"{len(turns)} to measure, {len(done)} are there already", flush=True)
         elif path.exists():  # drops the records of an earlier run of the suite
             kept = [
                 record for record in read_jsonl(path) if (record["suite"], record["threads"]) != (job.name, threads)
@@ -258,14 +309,14 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
                     write(f"{time.monotonic() - began:6.0f} s  {text}")
                 if progress is not None:
                     progress.update(len(records))
-                write_table(args.out, left if job.versions else 0)
+                write_table(args.out, left if job.keeps else 0)
     job.check(_records(args.out, job.name))
     return left
 
 
 def _progress(job: Job, total: int, threads: int) -> Any:
     """Returns a bar of contenders, or None in a context: a bare machine with an accelerator may lack its library."""
-    if job.versions is not None:
+    if job.keeps is not None:
         return contextlib.nullcontext()
     from experiments.progress import bar
 
@@ -297,6 +348,9 @@ def write_table(out: pathlib.Path, left: int = 0) -> str:
     from posjax.files import replace_file
 
     records = _records(out)
+    if pages := [record for record in records if record["suite"] == COMPILED]:
+        replace_file(out / "README.md", (text := compiled_text(pages, left)).encode())
+        return text
     parts = ["# Benchmark", table.about_text(records)]
     if any(record["suite"] not in (PLAN, ACCELERATOR) for record in records):
         parts.append(table.HOW)
@@ -312,6 +366,8 @@ def write_table(out: pathlib.Path, left: int = 0) -> str:
 def _section(name: str, records: Sequence[Record], left: int) -> str:
     """Returns the tables of a suite."""
     if name in (CONTEXT, PLAN):
+        if name == PLAN and "programs" in records[-1]:
+            return machines_text(records)
         return inputs.inputs_text(records) if name == CONTEXT else plan.plan_text(records)
     if name in SUITES:
         return table.suite_text(inspect.getdoc(SUITES[name]), SUITES[name](False, None, 1), records)

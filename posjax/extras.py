@@ -20,6 +20,8 @@ EXTRAS = {
     "trackio": ("trackio",),
     "tf": ("tensorflow",),
     "tokamax": ("tokamax",),
+    "tpu": ("libtpu",),
+    "cuda": ("jax_cuda12_plugin",),
 }
 _BROUGHT_BY = {module: extra for extra, modules in EXTRAS.items() for module in modules}
 

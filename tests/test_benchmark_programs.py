@@ -182,4 +182,4 @@ def test_it_runs_in_small_on_a_cpu_and_goes_on_where_it_was(tmp_path):
     assert {"blockwise", "dense", "pallas_interpret"} == set(ran)
     assert all(agrees(kernel, result) for result in ran.values())
     assert "This was run on a CPU, in small" in (tmp_path / "table.md").read_text()
-    assert "0 checks on cpu" in outputs[1]
+    assert "0 to measure" in outputs[1]

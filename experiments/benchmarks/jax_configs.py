@@ -131,14 +131,18 @@ def _filled(leaf: Any) -> jax.Array:
 
 def read_plan(case: Mapping[str, Any]) -> Call:
     """The figures of `plan` for the config that the arguments of a command line name; nothing is run."""
+    return Call(None, figures=plan(*config_of(case)))
+
+
+def config_of(case: Mapping[str, Any]) -> tuple["ConfigDict", tuple[int, ...]]:
+    """Returns the config that the arguments of a command line name, as `train` starts it, and its seeds."""
     from experiments import benchmark, cli
     from posjax.training.initial import as_started, start_of
 
     _import(tuple(case["imports"]))
     config, _ = cli.read(benchmark.parser(), case["arguments"])
     config = as_started(config, start_of(config))
-    seeds = tuple(config.seeds) if "seeds" in config else (config.seed,)
-    return Call(None, figures=plan(config, seeds))
+    return config, tuple(config.seeds) if "seeds" in config else (config.seed,)
 
 
 def plan(config: "ConfigDict", seeds: Sequence[int]) -> dict[str, Any]:
@@ -160,12 +164,12 @@ def plan(config: "ConfigDict", seeds: Sequence[int]) -> dict[str, Any]:
     programs = Programs(task, config, tuple(seeds))
     state, batch = programs.arguments()
     held = held_bytes(programs.step.lower(state, batch).compile())
-    sizes = {"parameters": _bytes(state.params), "optimizer": _bytes(state.opt_state), "batch": _bytes(batch)}
+    sizes = {"parameters": held_by(state.params), "optimizer": held_by(state.opt_state), "batch": held_by(batch)}
     cache = tokens = None
     if isinstance(task.model, Decoder):
         tokens = max(config.eval_lengths)
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state.params)
-        cache = _bytes(cache_shapes(task.model.with_fields(context=None), {"params": one}, 1, tokens))
+        cache = held_by(cache_shapes(task.model.with_fields(context=None), {"params": one}, 1, tokens))
     half = jnp.dtype(config.model.get("dtype") or "float32").itemsize == 2
     operations = _operations(config, tuple(seeds), splits)
     memory = {**sizes, "temporaries": held - sum(sizes.values()), "held_bytes": held, "cache": cache}
@@ -198,7 +202,7 @@ def _operations(config: "ConfigDict", seeds: tuple[int, ...], splits: dict) -> f
     return jax.jit(jax.vmap(gradients, (0, 0, None))).lower(params, batch, key).cost_analysis()["flops"]
 
 
-def _bytes(tree: Any) -> int:
+def held_by(tree: Any) -> int:
     """Bytes of an array tree on each device."""
     return sum(
         math.prod(leaf.sharding.shard_shape(leaf.shape) if leaf.sharding else leaf.shape) * leaf.dtype.itemsize

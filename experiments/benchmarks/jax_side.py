@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 import posjax
-from experiments.benchmarks import jax_configs, jax_models
+from experiments.benchmarks import aot, jax_configs, jax_models
 from experiments.benchmarks.compiling import compiled_call, random_array
 from experiments.benchmarks.contender import Call, Skip
 from posjax.attention import backends
@@ -244,4 +244,6 @@ _KINDS = {
     "score": jax_models.score,
     "input": jax_configs.read_input,
     "plan": jax_configs.read_plan,
+    "compile": aot.compile_config,
+    "compile_layer": aot.compile_layer,
 }

@@ -75,7 +75,8 @@ def cudnn(
     options = {}
     if not causal and any(length % 2 for length in lengths):
         names = ("query_seq_lengths", "key_value_seq_lengths")
-        options = {name: jnp.full(1, length, jnp.int32) for name, length in zip(names, lengths, strict=True)}
+        zero = (factors[0][:1, 0, 0] > jnp.inf).astype(jnp.int32)  # jax wants lengths batched as queries are
+        options = {name: zero + length for name, length in zip(names, lengths, strict=True)}
     out = jax.nn.dot_product_attention(
         *(jnp.pad(y, [(0, len(y) % 2), (0, 0), (0, 0)]) for y in factors),
         scale=scale,
