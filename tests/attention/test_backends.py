@@ -291,7 +291,7 @@ def test_the_sequences_of_a_batch_count(monkeypatch):
         return choose(*given, batch=batch, **options)
 
     for module in ("attend", "parallel"):
-        monkeypatch.setattr(f"posjax.attention.{module}.choose", spy)
+        monkeypatch.setattr(sys.modules[f"posjax.attention.{module}"], "choose", spy)
     mesh = AbstractMesh((3, 2), ("data", "context"))
     hosted, q = pj.Hosted(pj.parse("rope"), (), pj.sites(6)), jnp.ones((6, 6, 2, 8))
     for context in (None, ContextParallel(mesh, batch_axis="data")):
