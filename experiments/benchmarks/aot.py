@@ -148,8 +148,8 @@ def _report(
     lowered: jax.stages.Lowered, held: Mapping[str, int], machine: Machine, cache: str | None
 ) -> dict[str, Any]:
     """Returns the report of a program; of a program that was compiled before, the one in the file `cache`."""
-    told = f"{machine.name} {machine.compiler()} jax {jax.__version__} {lowered.as_text()}"
-    digest = hashlib.sha256(told.encode()).hexdigest()
+    content = f"{machine.name} {machine.compiler()} jax {jax.__version__} {lowered.as_text()}"
+    digest = hashlib.sha256(content.encode()).hexdigest()
     if cache is not None and pathlib.Path(cache).exists():
         for line in read_jsonl(cache):
             if line["digest"] == digest:
