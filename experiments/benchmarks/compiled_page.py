@@ -119,7 +119,7 @@ def _learned(layers: Sequence[Record]) -> str:
         if record["cell"]["machine"] == "v5e:1x1" and _layer(record) and not _layer(record)["kernels"]:
             ratios.append(_over_none(record, base) or 1.0)
     text = f"Encodings whose attention runs as a fused kernel: {', '.join(counts)}."
-    if ratios:
+    if max(ratios, default=1) > 1:
         most = f"{max(ratios):.1f} times the cycles of `none` in tiles"
         text += f" On a TPU v5e a layer without a kernel is estimated at up to {most}."
     return text
