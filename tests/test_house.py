@@ -35,7 +35,7 @@ LINES = {
     "posjax/hf": 1_267,
     "posjax/models": 2_520,  # a norm inside the MLP; what remat saves: +4
     "posjax/pretrained": 4_007,
-    "posjax/training": 3_106,  # chunks of logits by the memory of a device, and a field that one task counts: +16
+    "posjax/training": 3_107,  # chunks of logits by the memory of a device, and a field that one task counts: +17
     "experiments": 2_495,  # progress came from studies, enter takes one's own data: +35; plan --compile: +56
     "experiments/analysis": 3_545,
     "experiments/atlas": 4_804,

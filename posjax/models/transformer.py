@@ -25,8 +25,8 @@ from posjax.models.patch_dropout import Kept, take, taken
 from posjax.spec import nearest, parse_layers, plain_arguments
 
 INJECTIONS = ["every_layer", "every_layer_shared", "lape", "stem"]
-# The intermediates of a block that the forward pass saves for the backward pass, which computes the rest again. Rotary
-# tables are saved by all: they are small, and all layers share one.
+# The intermediates of a block that the forward pass saves for the backward pass, which computes the rest again. All save the
+# rotary tables that heads share: these are small, and layers share them too where angles depend on sites alone.
 _TABLES = policies.save_only_these_names(TABLES)
 _SAVED = {
     "none": None,

@@ -129,6 +129,7 @@ def identity(config: ConfigDict) -> dict[str, Any]:
     """Returns the content of a config's hash: its `counting_fields` that are not at their defaults."""
     fields = counting_fields(config)
     counted = _COUNTED | ({"data.files"} if "data.retrieval.share" in fields else set())
+    # Models of texts had no such field when their results were committed.
     if fields.get("task") != "algorithmic" and fields.get("model.kind") != "init_from":
         counted -= {"model.vocab_size"}
     kept = {name: value for name, value in fields.items() if name in counted or value != _DEFAULTS.get(name)}

@@ -13,7 +13,7 @@ from posjax.encoding import Site
 from posjax.models.decoder import Decoder
 from posjax.training.mesh import BATCH
 
-# GiB of a device, by a part of the name that jax gives it; 8 are counted on of all others.
+# Memory of a device in GiB, by a part of the name that jax gives it; 8 GiB for all other names.
 _MEMORY = {"H100": 80, "H200": 141, "B200": 180, "A100": 40, "v5 lite": 16, "v6 lite": 32, "v4": 32, "v5": 95}
 _SHARE = 32  # of a device's memory, for logits in float32
 
