@@ -46,6 +46,16 @@ def with_gradient(function: Callable, backward: Callable, *, saved: str | None =
     return run
 
 
+def with_transpose(function: Callable[[jax.Array], jax.Array], transpose: Callable[[jax.Array], jax.Array]) -> Callable:
+    """`function`, linear in one array, whose gradient is `transpose` of the cotangent."""
+
+    def run(x: jax.Array) -> jax.Array:
+        out = jax.eval_shape(function, x)
+        return _call([], [x], lambda x: [function(x)], lambda d_out: [transpose(d_out)], _avals([out]), False)[0]
+
+    return run
+
+
 def one_by_one(function: Callable) -> Callable:
     """Makes `function` of a pytree of arrays compute the items of a batch one by one, in forward mode too.
 

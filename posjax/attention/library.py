@@ -98,7 +98,7 @@ def splash(
     """
     from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
 
-    (length, heads, _), width, causal = x.rotated_q.shape, x.v.shape[2], x.q_order is not None
+    (length, heads, _), causal = x.rotated_q.shape, x.q_order is not None
     blocks = [_block(length), _block(len(x.rotated_k))]
     queries = _laid_out(x.rotated_q * scale, blocks[0])
     keys, values = (_laid_out(y, blocks[1]) for y in (x.rotated_k, _like(x.rotated_k, x.v)))
@@ -109,7 +109,7 @@ def splash(
     kernel = _splash_kernel(queries.shape, keys.shape, blocks, _window(encoding), causal, part, interpret)
     sink = encoding.sink(x.params, x.q_site, heads * (part.heads or (None, 1))[1])
     sinks = None if sink is None else part.own_heads(_with_single_gradient(sink))
-    out = kernel(queries, keys, values, segments, sinks)[:, :length, :width].transpose(1, 0, 2)
+    out = kernel(queries, keys, values, segments, sinks)[:, :length].transpose(1, 0, 2)
     if not one_document:  # the kernel's output for a query that sees nothing is arbitrary
         sees = _sees_any(*(jnp.asarray(site.segment) for site in (x.q_site, x.k_site)), x.q_order)
         out = jnp.where(sees[:, None, None], out, 0.0)
@@ -212,9 +212,9 @@ def _block(length: int) -> int:
     return min(_BLOCKS, key=lambda block: -length % block)
 
 
-def _laid_out(x: Float[Array, "N H D"], block: int) -> Float[Array, "H L C"]:
-    """Heads first, with zeros up to whole blocks of tokens and lanes of channels."""
-    return jnp.pad(x.transpose(1, 0, 2), [(0, 0), (0, -x.shape[0] % block), (0, -x.shape[2] % _LANES)])
+def _laid_out(x: Float[Array, "N H D"], block: int) -> Float[Array, "H L D"]:
+    """Heads first, with zeros up to whole blocks of tokens."""
+    return jnp.pad(x.transpose(1, 0, 2), [(0, 0), (0, -x.shape[0] % block), (0, 0)])
 
 
 def _laid_out_ids(site: Site, none: int, block: int) -> Int32[Array, " L"]:

@@ -258,11 +258,12 @@ class Attention(nn.Module):
         cache_size: int | None = None,
     ) -> tuple[Float[jax.Array, "B T M"], Cache | None]:
         c = self.config
-        inner, parts = c.attention_dtype or c.dtype, ("query",) * (c.num_heads // c.key_heads) + ("key", "value")
-        use_bias = tuple(name in c.attention_bias for name in parts)
-        project = Linear((c.key_heads, len(parts), c.channels), use_bias=use_bias, **c.types, name="qkv")
-        hosted = hosted.in_layer(lambda rows: tuple(each[0] for each in self._split(project(rows[None]))[:2]))
-        q, k, v = self._split(project(x))
+        inner, served = c.attention_dtype or c.dtype, c.num_heads // c.key_heads
+        use_bias = tuple(name in c.attention_bias for name in ("query",) * served + ("key", "value"))
+        outputs = (c.key_heads, served + 2, c.channels)
+        project = Linear(outputs, use_bias=use_bias, parts=(served, 1, 1), **c.types, name="qkv")
+        hosted = hosted.in_layer(lambda rows: tuple(self._by_head(part) for part in project(rows)[:2]))
+        q, k, v = map(self._by_head, project(x))
         q, k, v = (each.astype(inner) for each in (*qk_normed(c, q, k), v))
         options = dict(scale=c.logit_scale) | ({} if c.softcap is None else dict(softcap=c.softcap))
         if cache is not None or cache_size is not None:
@@ -273,13 +274,11 @@ class Attention(nn.Module):
         out = Linear((c.width,), 2, "out" in c.attention_bias, **c.types, name="out")
         return out(read.astype(c.dtype)), cache
 
-    def _split(self, qkv):
-        """Splits [B, T, K, H / K + 2, D] into q [B, T, H, D], k and v [B, T, K, D]."""
-        c, served = self.config, self.config.num_heads // self.config.key_heads
-        if c.qkv_clip is not None:
-            qkv = jnp.clip(qkv, -c.qkv_clip, c.qkv_clip)
-        q = qkv[..., :served, :].reshape(*qkv.shape[:2], c.num_heads, c.channels)
-        return q, qkv[..., served, :], qkv[..., served + 1, :]
+    def _by_head(self, x):
+        """Returns a part of the projection, [..., K, N, D], by head, [..., K N, D]."""
+        c = self.config
+        x = x if c.qkv_clip is None else jnp.clip(x, -c.qkv_clip, c.qkv_clip)
+        return x.reshape(*x.shape[:-3], -1, c.channels)
 
 
 def qk_normed(c: BlockConfig, q: Float[jax.Array, "B T H D"], k: Float[jax.Array, "B S K D"]):
@@ -287,7 +286,7 @@ def qk_normed(c: BlockConfig, q: Float[jax.Array, "B T H D"], k: Float[jax.Array
     if c.qk_norm is False:
         return q, k
     if c.qk_norm == "unit":
-        return tuple(normalised(x.astype(jnp.float32), False, c.norm_epsilon).astype(x.dtype) for x in (q, k))
+        return tuple(normalised(x, False, c.norm_epsilon).astype(x.dtype) for x in (q, k))
     whole = c.qk_norm == "all_heads"
     normed = (
         Norm(c, "rms", name=name)(x.reshape(*x.shape[:2], -1) if whole else x).reshape(x.shape)
@@ -345,7 +344,7 @@ class Mlp(nn.Module):
 def activated(c: BlockConfig, up: Float[jax.Array, "..."], gate: Float[jax.Array, "..."] | None):
     """Returns the input of an MLP's last projection."""
     # The backward pass computes the derivative again: cheaper than to store and read it.
-    active = jax.checkpoint(activation(c.mlp))
+    active = jax.checkpoint(activation(c.mlp), prevent_cse=False)
     if gate is None:
         return active(up)
     if c.mlp != "quick_geglu":
