@@ -11,6 +11,7 @@ from tqdm import tqdm
 LINE_EVERY = 10.0  # seconds, where there is no terminal to draw a bar on
 LONGEST = 40  # characters of a caption
 NOTHING_YET = 1e-3  # seconds: tqdm then draws nothing before the first step, so that an early error stands alone
+SPEEDS = ("tokens_per_s", "images_per_s")
 
 
 def bar(total: int, unit: str, **options) -> tqdm:
@@ -85,7 +86,9 @@ class Progress:
             if not taken_before:
                 taken_before.append(taken - 1)
                 self.skip(taken - 1)
-            self._bar.set_postfix(loss=f"{report['loss'].mean():.3f}", refresh=False)
+            speed = {name.replace("_per_", "/"): f"{report[name]:,.0f}" for name in SPEEDS if name in report}
+            speed |= {"mfu": f"{report['mfu']:.1%}"} if "mfu" in report else {}
+            self._bar.set_postfix({"loss": f"{report['loss'].mean():.3f}"} | speed, refresh=False)
             self._bar.update()
 
         return on_step

@@ -53,6 +53,8 @@ class Record:
       parameters: of one seed.
       step_time: seconds of a step of all seeds together, divided by their number; None for a row too short to time.
       wall_time: seconds of training, all seeds together.
+      speed: of training, all seeds together: "tokens_per_s" or "images_per_s", "mfu" where the device's peak is known, and
+        "compile_time", seconds until the first step was compiled; empty for a row that another process trained.
       evaluation_time: seconds of measuring one seed; None if training or another row measured it.
       passes: number of passes over the training split; None if examples are generated or their number is unknown.
       learning_rate: learning rate of training; None if it is not a single number.
@@ -88,6 +90,7 @@ class Record:
     device: str
     versions: Mapping[str, Any]
     metrics: Mapping[str, float | Mapping[At, float | None] | None]
+    speed: Mapping[str, float] = dataclasses.field(default_factory=dict)
     evaluation_time: float | None = None
     passes: float | None = None
     learning_rate: float | None = None
@@ -131,7 +134,10 @@ class Record:
             else value
             for name, value in self.metrics.items()
         }
-        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name not in _REQUIRED} | {"guess": {}}
+        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name not in _REQUIRED} | {
+            "guess": {},
+            "speed": {},
+        }
         return {name: value for name, value in written.items() if name not in defaults or value != defaults[name]}
 
 
@@ -148,6 +154,7 @@ _KINDS = {
     **dict.fromkeys(("tuned", "point"), maybe(GROUP)),
     "documents": several(TEXT),
     "guess": each_of(NUMBER),
+    "speed": each_of(NUMBER),
     "metrics": each_of(maybe(either(NUMBER, each_of(maybe(NUMBER))))),
 }
 _REQUIRED = [f.name for f in dataclasses.fields(Record) if f.default is f.default_factory is dataclasses.MISSING]

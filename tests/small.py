@@ -5,6 +5,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from experiments.cli import load
+from posjax.jsonl import read_jsonl
 from posjax.training.checkpoints import Checkpoints
 from posjax.training.identity import describe_run, write_run
 from posjax.training.optimizer import make_optimizer
@@ -55,6 +56,12 @@ def saved(workdir):
         leaves = checkpointer.restore(newest / "tree")
     keys = {path: jax.random.key_data(leaf) for path, leaf in leaves.items() if path.endswith(".key")}
     return {path: np.asarray(leaf).tobytes() for path, leaf in (leaves | keys).items() if "times" not in path}
+
+
+def metrics_of(workdir):
+    """The lines of metrics.jsonl, without the speeds, which no two runs share."""
+    lines = read_jsonl(workdir / "metrics.jsonl")
+    return [{name: x for name, x in line.items() if name not in ("tokens_per_s", "images_per_s")} for line in lines]
 
 
 def write_trained(config, seeds, workdir, *steps):

@@ -1,11 +1,11 @@
 """Several processes on loopback train what one process trains, also when one of them dies or is asked to stop."""
 
-import json
 import signal
 import socket
 import time
 
 import pytest
+from small import metrics_of
 from test_commands import REPO, SMALL, count, start, succeed
 
 from experiments.cli import EXIT_STOPPED
@@ -44,10 +44,6 @@ def wait_for(lines, metrics, processes):
         time.sleep(0.002)
 
 
-def curve(workdir):
-    return [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
-
-
 def assert_same(found, wanted):
     assert len(found) == len(wanted)
     for a, b in zip(found, wanted, strict=True):
@@ -80,7 +76,7 @@ def test_a_run_killed_in_one_process_and_stopped_in_another_ends_as_it_would_hav
 
     succeed("train", *training, f"--workdir={workdir}")
     succeed("train", *training, f"--workdir={alone}")
-    assert_same(curve(workdir), curve(alone))
+    assert_same(metrics_of(workdir), metrics_of(alone))
     assert len((workdir / "result.jsonl").read_text().splitlines()) == 1
 
 

@@ -569,6 +569,7 @@ def about_run(run: Run) -> dict[str, Any]:
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(run.params)) // len(run.seeds),
         "step_time": step_time / len(run.seeds) if np.isfinite(step_time) else None,
         "wall_time": run.times["elapsed"],
+        "speed": dict(run.speed),
         "passes": passes,
         "guess": getattr(run.task, "guess", {}),
         "bos": bos_text(tokenizer) if tokenizer is not None else "",

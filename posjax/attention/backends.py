@@ -27,6 +27,9 @@ PLATFORMS = ["cpu", "gpu", "tpu"]
 _HOPPER = "9.0"
 _SHORT = 1024 * 1024  # logits a head, up to which the kernel for GPUs was not timed
 _LARGE = 2**28  # logits that fill 1 GiB in float32
+# Logits a head up to which dense attention takes fewer of a TPU's cycles than what splash needs beside its kernel, as the
+# compiler estimates (0.29 and 0.66 million at 197 tokens, 1.2 and 1.3 at 401, 3.5 and 1.7 at 577); and the most of all heads.
+_FEW, _HELD = 448 * 448, 2**26
 _WIDTHS = (64, 128)  # the head dims of its checks
 
 
@@ -150,6 +153,12 @@ def _pallas_leads(asked: Asked) -> bool:
     return logits * heads * asked.batch > _LARGE or (logits > _SHORT and all(map(_was_timed, members(asked.encoding))))
 
 
+def _splash_leads(asked: Asked) -> bool:
+    """Whether splash attention is preferred to dense attention, which is cheaper for few tokens."""
+    (queries, heads, _), keys = asked.operands.q.shape, asked.operands.k.shape[0]
+    return queries * keys > _FEW or queries * keys * heads * asked.batch > _HELD
+
+
 def _was_timed(member: Encoding) -> bool:
     is_alibi = member.spec_name == "alibi" and getattr(member, "direction", "split") != "split"
     return is_alibi or not member.hooks & _IN_KERNEL
@@ -186,7 +195,7 @@ BACKENDS = {
         splash,
         lambda asked: _split_refusal(asked) or splash_refusal(asked.encoding, asked.operands),
         "tpu",
-        preferred=True,
+        preferred=_splash_leads,
         parts=True,
         hooks=_MASKS_AND_SINKS,
     ),

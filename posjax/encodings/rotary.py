@@ -279,7 +279,9 @@ def rotated(
     return turned if channels == x.shape[-1] else jnp.concatenate([turned, x[..., channels:]], axis=-1)
 
 
-def _rotated_by_pairs(layout: str, x: Float[Array, "T H R"], cos: Float32[Array, "T #H C"], sin) -> Float[Array, "T H R"]:
+def _rotated_by_pairs(
+    layout: str, x: Float[Array, "T H R"], cos: Float32[Array, "T #H C"], sin
+) -> Float[Array, "T H R"]:
     """Multiplies the two channels of each pair: what CPUs and GPUs compute in one pass."""
     if layout == "half":
         half, x32 = x.shape[-1] // 2, x.astype(jnp.float32)
@@ -290,7 +292,9 @@ def _rotated_by_pairs(layout: str, x: Float[Array, "T H R"], cos: Float32[Array,
     return jnp.stack([a * cos - b * sin, a * sin + b * cos], axis=-1).reshape(x.shape).astype(x.dtype)
 
 
-def _rotated_by_product(layout: str, x: Float[Array, "T H R"], cos: Float32[Array, "T #H C"], sin) -> Float[Array, "T H R"]:
+def _rotated_by_product(
+    layout: str, x: Float[Array, "T H R"], cos: Float32[Array, "T #H C"], sin
+) -> Float[Array, "T H R"]:
     """x cos + (x S) sin, where S exchanges the channels (a, b) of each pair for (-b, a): an exact product.
 
     A TPU's vector unit works on 128 channels at once, so halves of a head leave most of it idle; its matrix unit is fast.
@@ -300,9 +304,7 @@ def _rotated_by_product(layout: str, x: Float[Array, "T H R"], cos: Float32[Arra
     exchange = np.kron(quarter, np.eye(size)) if layout == "half" else np.kron(np.eye(size), quarter)
     cos, sin = (jnp.tile(y, 2) if layout == "half" else jnp.repeat(y, 2, axis=-1) for y in (cos, sin))
     precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
-    other = jnp.matmul(
-        x, jnp.asarray(exchange, x.dtype), precision=precision, preferred_element_type=jnp.float32
-    )
+    other = jnp.matmul(x, jnp.asarray(exchange, x.dtype), precision=precision, preferred_element_type=jnp.float32)
     return (x.astype(jnp.float32) * cos + other * sin).astype(x.dtype)
 
 

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +19,7 @@ from posjax.training.mesh import Share, batch_sharding, layout, left_out, on_dev
 from posjax.training.metrics import MetricsWriter, check_logger
 from posjax.training.optimizer import make_optimizer, rates_of
 from posjax.training.processes import AnyStop, is_first
+from posjax.training.speed import Work, work_of
 from posjax.training.step import State, init_state, make_step
 from posjax.training.tasks import Task
 
@@ -32,12 +33,15 @@ class Result(NamedTuple):
       metrics: of the final parameters.
       step_time: median seconds per step, all seeds together; nan if no process ran long enough to time one.
       wall_time: seconds over all processes of the run, without the steps that a kill lost.
+      speed: "tokens_per_s" or "images_per_s" and "mfu" at the median step, see `posjax.training.speed.Work`; and
+        "compile_time", seconds until the first step of this process was compiled. Empty if it took none.
     """
 
     state: State
     metrics: Metrics
     step_time: float
     wall_time: float
+    speed: Mapping[str, float]
 
 
 class Stopped(Exception):
@@ -92,6 +96,11 @@ class Programs:
         """Returns the scores of parameters, each batch shared by the devices."""
         return evaluate(self.task, self.score, params, self.mesh)
 
+    def work(self) -> Work:
+        """Returns what a step computes."""
+        state, batch = self.arguments()
+        return work_of(self.task.model, state.params, batch, self.mesh)
+
     def trace(self) -> None:
         """Traces the programs, the scores on the longest evaluation set alone; computes nothing.
 
@@ -134,7 +143,8 @@ def train(
       workdir: gets run.json, metrics.jsonl and checkpoints/.
       initial: parameters to start from, leaves [R, ...], instead of random ones; a run goes on with these alone.
       programs: of the same task, config and seeds, traced or not; made here if None.
-      on_step: called with (steps taken so far, {"loss": [R], "grad_norm": [R]}) once a step is known to be finite.
+      on_step: called with (steps taken so far, {"loss": [R], "grad_norm": [R]}) once a step is known to be finite; from the
+        first steps that are timed on also with their speed, as `Work.speed` names it.
       should_stop: asked after every step; where it says True the state is saved and Stopped raised.
 
     Raises:
@@ -158,16 +168,20 @@ def train(
         def settle(taken: int, report: dict[str, jax.Array]) -> None:
             report = {name: np.asarray(report[name]) for name in ("loss", "grad_norm")}
             refuse_non_finite(report, taken, seeds, config)
-            if writer and (taken % config.log_every == 0 or taken == config.steps):
-                writer.write(taken, {name: values.tolist() for name, values in report.items()})
             clock.tick()
-            on_step(taken, report)
+            is_logged = taken % config.log_every == 0 or taken == config.steps
+            speed = work.speed(clock.lap(is_logged))
+            if writer and is_logged:
+                writer.write(taken, {name: values.tolist() for name, values in report.items()} | speed)
+            on_step(taken, report | speed)
 
-        any_stop = AnyStop(should_stop, programs.mesh)
+        any_stop, work, compiled = AnyStop(should_stop, programs.mesh), programs.work(), {}
         metrics, pending = None, None
         for taken, batch in enumerate(_batches(task, seeds, programs.share, start, config.steps), start + 1):
             batch = on_devices(programs.mesh, batch, runs=True, share=programs.share)
+            began = time.perf_counter()
             state, report = programs.step(state, batch)
+            compiled = compiled or {"compile_time": time.perf_counter() - began}
             if pending:  # the last step's report is fetched while this one runs
                 settle(*pending)
             checkpoints.check()  # raise a failed save now: later steps could not be recovered
@@ -187,7 +201,8 @@ def train(
                 raise Stopped(taken)
         if metrics is None:  # the run was finished before this process began
             metrics = programs.evaluate(state.params)
-        return Result(state, metrics, clock.times()["step_time"], clock.times()["elapsed"])
+        times = clock.times()
+        return Result(state, metrics, times["step_time"], times["elapsed"], work.speed(times["step_time"]) | compiled)
 
 
 def _begin(
@@ -267,7 +282,7 @@ class Clock:
 
     def __init__(self, elapsed: float = 0.0, step_time: float = float("nan")):
         self._began, self._elapsed, self._step_time = time.perf_counter(), elapsed, step_time
-        self._last, self._skip, self._durations = None, _WARM_UP, []
+        self._last, self._skip, self._durations, self._lap = None, _WARM_UP, [], 0
 
     def tick(self) -> None:
         """Ends a step."""
@@ -277,6 +292,12 @@ class Clock:
         elif self._last is not None:
             self._durations.append(now - self._last)
         self._last = now
+
+    def lap(self, ends: bool) -> float:
+        """Returns the mean seconds of the steps since the last lap ended, nan for none."""
+        durations = self._durations[self._lap :]
+        self._lap = len(self._durations) if ends else self._lap
+        return float(np.mean(durations)) if durations else float("nan")
 
     def pause(self) -> None:
         """Leaves the step under way out of the median."""

@@ -8,6 +8,7 @@ import operator
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -39,6 +40,7 @@ class Run(NamedTuple):
       config: of the training.
       step: number of steps taken.
       times: "elapsed" seconds, all processes together, and the median "step_time".
+      speed: of the process that trained it, see `posjax.training.loop.Result`; empty for a run that was restored.
     """
 
     task: Task
@@ -48,13 +50,14 @@ class Run(NamedTuple):
     config: ConfigDict
     step: int
     times: Mapping[str, float]
+    speed: Mapping[str, float] = MappingProxyType({})
 
     @classmethod
     def of_result(cls, task: Task, config: ConfigDict, seeds: tuple[int, ...], result: Result) -> "Run":
         """Returns the run that `train` has just finished."""
         params = fetched(result.state.params)
         times = {"elapsed": result.wall_time, "step_time": result.step_time}
-        return cls(task, task.model, params, seeds, config, config.steps, times)
+        return cls(task, task.model, params, seeds, config, config.steps, times, result.speed)
 
     def of(self, index: int) -> Any:
         """Returns the parameters of one seed, the `index`-th."""

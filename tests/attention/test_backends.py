@@ -313,8 +313,8 @@ def test_the_choice_is_for_the_devices_of_the_mesh():
     gpu = AbstractMesh((4,), ("data",), abstract_device=AbstractDevice("NVIDIA H100 80GB HBM3", None, "gpu"))
     assert device_of(gpu) == ("gpu", "9.0", "NVIDIA H100 80GB HBM3")
     assert device_of(jnp.ones(3)) == ("cpu", None, "cpu")
-    q = jax.ShapeDtypeStruct((256, 4, 64), jnp.float32, sharding=NamedSharding(tpu, PartitionSpec("data")))
-    site, seen = pj.sites(256), []
+    q = jax.ShapeDtypeStruct((512, 4, 64), jnp.float32, sharding=NamedSharding(tpu, PartitionSpec("data")))
+    site, seen = pj.sites(512), []
 
     def traced(q):
         seen.append(device_of(q + q))

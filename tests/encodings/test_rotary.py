@@ -9,7 +9,7 @@ from members import GRID, MEMBERS, Row
 
 import posjax as pj
 from posjax.encodings.angles import angles
-from posjax.encodings.rotary import Rotary
+from posjax.encodings.rotary import Rotary, _rotated_by_pairs, _rotated_by_product
 from posjax.spec import registered
 
 ROTARY = [name for name in pj.names() if issubclass(registered(name), Rotary)]
@@ -96,3 +96,25 @@ def test_a_rotary_dim_must_be_even(fraction, head_dim):
     site, x = pj.sites(3), jnp.zeros((3, 1, head_dim))
     with pytest.raises(ValueError, match=f"fraction={fraction} of a head_dim of {head_dim} must be even, got"):
         pj.encodings.rope(fraction=fraction).rotate((), x, site, x, site)
+
+
+@pytest.mark.parametrize("layout", ["half", "interleaved"])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_the_form_for_tpus_is_that_of_all_others(layout, heads):
+    """With gradients in x and in angles of each head, as learned frequencies have them."""
+    rng = np.random.default_rng(0)
+    x, weight = rng.standard_normal((2, 5, 3, 8)).astype(np.float32)
+    angle = rng.standard_normal((5, heads, 4)).astype(np.float32)
+
+    def found(form):
+        return jax.value_and_grad(
+            lambda x, angle: (weight * form(layout, x, jnp.cos(angle), jnp.sin(angle))).sum(), (0, 1)
+        )(x, angle)
+
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found(_rotated_by_product), found(_rotated_by_pairs)
+    )
+    halves = jnp.asarray(x, jnp.bfloat16), jnp.cos(angle), jnp.sin(angle)
+    np.testing.assert_array_equal(
+        *(np.asarray(form(layout, *halves), np.float32) for form in (_rotated_by_product, _rotated_by_pairs))
+    )

@@ -11,11 +11,12 @@ from drawn import drawn
 
 import posjax as pj
 from posjax.attention import ContextParallel
+from posjax.attention.choose import Device
 from posjax.hosting import Hosted
-from posjax.models import BlockConfig, Decoder, Encoder, Latent, ViT
+from posjax.models import BlockConfig, Decoder, Encoder, Latent, ViT, layers
 from posjax.models.block import Block
 from posjax.models.encoder_decoder import EncoderDecoder
-from posjax.models.layers import normalised
+from posjax.models.layers import Linear, normalised
 
 BATCH, LENGTH, WIDTH, HEADS = 2, 5, 12, 4
 SITE, MEMORY_SITE = pj.sites(LENGTH), pj.grid(1, 3)
@@ -303,3 +304,22 @@ def test_every_model_has_the_fields_of_a_block():
     for model in (Decoder.from_config(fields, vocab_size=7), ViT.from_config(fields, num_classes=3)):
         assert model.block == BlockConfig(**fields)
         assert model.with_fields(qk_norm=True).block == BlockConfig(**fields, qk_norm=True)
+
+
+@pytest.mark.parametrize("use_bias", [True, (True, False, True, False)])
+def test_projections_on_tpus_are_those_on_cpus(use_bias, monkeypatch):
+    """With their gradients: products by axes, and biases whose gradient is a product with ones."""
+    x = jax.random.normal(jax.random.key(0), (2, 5, 6))
+    linear = Linear((3, 4, 8), use_bias=use_bias, parts=(2, 1, 1))
+    params = jax.tree.map(lambda leaf: leaf + 0.1, linear.init(jax.random.key(1), x))
+
+    def found():
+        return jax.value_and_grad(lambda params, x: sum((y**3).sum() for y in linear.apply(params, x)), (0, 1))(
+            params, x
+        )
+
+    on_cpu = found()
+    assert [y.shape for y in linear.apply(params, x)] == [(2, 5, 3, n, 8) for n in (2, 1, 1)]
+    monkeypatch.setattr(layers, "device_of", lambda x: Device("tpu"))
+    assert "posjax_linear" in str(jax.make_jaxpr(lambda: linear.apply(params, x))())
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found(), on_cpu)

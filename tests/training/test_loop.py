@@ -1,14 +1,13 @@
 """A run that was stopped, or that shares a step with other seeds, is the run it would have been otherwise."""
 
 import copy
-import json
 import types
 
 import jax
 import numpy as np
 import pytest
 from drawn import drawn
-from small import saved, small_decoder, small_vit
+from small import metrics_of, saved, small_decoder, small_vit
 
 from posjax.jsonl import config_hash, read_jsonl
 from posjax.training import loop
@@ -94,9 +93,9 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data_dir, whole, tmp_pat
     assert all(any(f".{part}" in path for path in saved(workdir)) for part in State._fields)
     loss = curve(workdir)
     assert (loss[-1] < loss[0] - 0.3).all()  # it learns
-    lines = [(path / "metrics.jsonl").read_text() for path in (workdir, tmp_path / "parts")]
-    assert lines[0] == lines[1]
-    assert [json.loads(line)["step"] for line in lines[0].splitlines() if '"loss"' in line] == list(range(1, 13))
+    lines = metrics_of(workdir)
+    assert lines == metrics_of(tmp_path / "parts")
+    assert [line["step"] for line in lines if "loss" in line] == list(range(1, 13))
     # A third start of a finished run takes no step, and what is only written may change.
     config = decoder(data_dir, log_every=2, checkpoint_every=3, keep_last=5, eval_every=4)
     again = run(config, tmp_path / "parts", on_step=lambda *_: pytest.fail("took a step"))
@@ -124,8 +123,7 @@ def test_a_run_killed_between_checkpoints_repeats_the_steps_since(data_dir, whol
     run(config, tmp_path / "killed", on_step=lambda step, report: taken.append(step))
     assert taken == list(range(6, 13))
     assert saved(tmp_path / "killed") == saved(workdir)
-    lines = [(path / "metrics.jsonl").read_text() for path in (workdir, tmp_path / "killed")]
-    assert lines[0] == lines[1]
+    assert metrics_of(tmp_path / "killed") == metrics_of(workdir)
 
 
 @pytest.mark.slow

@@ -1,0 +1,48 @@
+"""The speed of a training: its formula by hand, and what a chip without a peak says."""
+
+import jax
+import numpy as np
+import pytest
+from small import small_decoder, small_vit
+
+from posjax.training.loop import Clock, Programs
+from posjax.training.speed import Work
+from posjax.training.tasks import make_task
+
+
+def test_the_work_of_a_decoder_and_a_vit_is_that_of_the_formula(data_dir):
+    config = small_decoder(data_dir)  # tied: the embedding is the head too; rope has no parameters
+    programs = Programs(make_task(config), config, (0, 1))
+    work, tokens = programs.work(), 2 * config.batch_size * config.data.length
+    params = sum(leaf.size for leaf in jax.tree.leaves(programs.shapes().params)) / 2
+    per_token = 6 * params + 6 * config.model.depth * config.model.width * config.data.length
+    assert work == ("tokens", tokens, pytest.approx(per_token * tokens), None)
+    config = small_vit(data_dir)
+    programs = Programs(make_task(config), config, (0,))
+    work, length = programs.work(), programs.task.model.sites(8, 8).segment.shape[-1]
+    shapes = programs.shapes().params
+    params = sum(leaf.size for leaf in jax.tree.leaves(shapes)) - sum(
+        leaf.size for leaf in jax.tree.leaves(shapes["trunk"].get("encoding", {}))
+    )
+    per_token = 6 * params + 12 * config.model.depth * config.model.width * length
+    assert work == ("images", config.batch_size, pytest.approx(per_token * config.batch_size * length), None)
+
+
+def test_speed_is_of_all_devices_and_none_without_a_time():
+    work = Work("tokens", 1000, 8e12, 4 * 197e12)
+    assert work.speed(0.5) == {"tokens_per_s": 2000, "mfu": pytest.approx(8e12 / 0.5 / (4 * 197e12))}
+    assert work._replace(peak=None).speed(0.5) == {"tokens_per_s": 2000}
+    assert work.speed(np.nan) == {}
+
+
+def test_a_lap_is_the_mean_of_the_steps_since_the_last(monkeypatch):
+    times = iter([0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0])
+    monkeypatch.setattr("posjax.training.loop.time.perf_counter", lambda: next(times))
+    clock = Clock()
+    for _ in range(5):  # three steps warm up
+        clock.tick()
+    assert clock.lap(ends=False) == pytest.approx(1.5)
+    assert clock.lap(ends=True) == pytest.approx(1.5)
+    assert np.isnan(clock.lap(ends=True))
+    clock.tick()
+    assert clock.lap(ends=True) == 3
