@@ -19,7 +19,7 @@ from posjax.training.mesh import Share, batch_sharding, layout, left_out, on_dev
 from posjax.training.metrics import MetricsWriter, check_logger
 from posjax.training.optimizer import make_optimizer, rates_of
 from posjax.training.processes import AnyStop, is_first
-from posjax.training.speed import Work, work_of
+from posjax.training.speed import Trace, Work, work_of
 from posjax.training.step import State, init_state, make_step
 from posjax.training.tasks import Task
 
@@ -133,6 +133,7 @@ def train(
     programs: Programs | None = None,
     on_step: Callable[[int, dict[str, np.ndarray]], None] = lambda step, report: None,
     should_stop: Callable[[], bool] = lambda: False,
+    profile: pathlib.Path | None = None,
 ) -> Result:
     """Trains one ensemble to `config.steps`, going on from the newest intact checkpoint under `workdir`.
 
@@ -146,6 +147,7 @@ def train(
       on_step: called with (steps taken so far, {"loss": [R], "grad_norm": [R]}) once a step is known to be finite; from the
         first steps that are timed on also with their speed, as `Work.speed` names it.
       should_stop: asked after every step; where it says True the state is saved and Stopped raised.
+      profile: a directory for a trace of five steps of this process, behind those that warm up.
 
     Raises:
       FloatingPointError: a loss or gradient is not finite; the last good checkpoint stays the newest.
@@ -175,10 +177,12 @@ def train(
                 writer.write(taken, {name: values.tolist() for name, values in report.items()} | speed)
             on_step(taken, report | speed)
 
+        trace = stack.enter_context(Trace(profile, start + _WARM_UP + 1))
         any_stop, work, compiled = AnyStop(should_stop, programs.mesh), programs.work(), {}
         metrics, pending = None, None
         for taken, batch in enumerate(_batches(task, seeds, programs.share, start, config.steps), start + 1):
             batch = on_devices(programs.mesh, batch, runs=True, share=programs.share)
+            trace.before(taken, state)
             began = time.perf_counter()
             state, report = programs.step(state, batch)
             compiled = compiled or {"compile_time": time.perf_counter() - began}

@@ -1,6 +1,7 @@
 """The speed of a training: tokens or images a second, and its share of what the devices can compute (MFU)."""
 
 import math
+import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ PEAKS: Mapping[str, float] = {
     "TPU v6 lite": 918e12,
 }
 _LOOK_UP = "token_embedding"
+_TRACED = 5  # steps
 
 
 class Work(NamedTuple):
@@ -84,3 +86,32 @@ def work_of(model: Any, params: Any, batch: Mapping[str, Any], mesh: jax.shardin
         )
         flops = (6 * multiplied + attention) * runs * rows * length
     return Work(unit, count, flops, None if peak is None else peak * mesh.size)
+
+
+class Trace:
+    """A trace of five steps, from the step `first` on, in a directory that TensorBoard, xprof and Perfetto read.
+
+    Used as a context, which ends the trace of a training that stops before. Nothing is traced without a directory.
+    """
+
+    def __init__(self, directory: pathlib.Path | None, first: int):
+        self._directory, self._first, self._runs = directory, first, False
+
+    def __enter__(self) -> "Trace":
+        return self
+
+    def __exit__(self, *_) -> None:
+        if self._runs:
+            jax.profiler.stop_trace()
+            self._runs = False
+
+    def before(self, step: int, state: Any) -> None:
+        """Starts or ends the trace before a step that reads this state."""
+        if self._directory is None or step not in (self._first, self._first + _TRACED):
+            return
+        jax.block_until_ready(state)
+        if step == self._first:
+            jax.profiler.start_trace(self._directory)
+            self._runs = True
+        else:
+            self.__exit__()
