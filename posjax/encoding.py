@@ -431,6 +431,17 @@ class Encoding:
         logits = jnp.einsum("tkgc,skc->kgts", grouped, k, preferred_element_type=jnp.float32)
         return logits.reshape(-1, *logits.shape[2:])
 
+    def is_difference(self, site: Site) -> bool:
+        """Whether the `bias` of a key that is no later than the query is known to be u[key] - u[query], of a `potential` u.
+
+        Kernels without a bias take u as channels of the keys, since a term of the query alone changes no softmax.
+        """
+        return "bias" not in self.hooks
+
+    def potential(self, params: Params, site: Site, num_heads: int) -> Float[Array, "T H"] | float:
+        """The numbers u of `is_difference`."""
+        return 0.0
+
     def weigh(
         self, params: Params, logits: Float[Array, "H T S"], seen: Bool[Array, "T S"], q_site: Site, k_site: Site
     ) -> Float[Array, "H T S"]:
@@ -595,6 +606,12 @@ class Placed(Composition):
     def in_layer(self, params, project):
         return params[0], self.encoding.in_layer(params[1], project)
 
+    def is_difference(self, site):
+        return self.encoding.is_difference(site)
+
+    def potential(self, params, site, num_heads):
+        return self.encoding.potential(params[1], site, num_heads)
+
     def mask(self):
         return _Moved(self.position_map, self.encoding.mask())
 
@@ -696,6 +713,15 @@ class Sum(Composition):
 
     def in_layer(self, params, project):
         return tuple(part.in_layer(p, project) for part, p in zip(self.parts, params, strict=True))
+
+    def is_difference(self, site):
+        return all(
+            part.is_difference(own)
+            for part, own in zip(self.parts, _sites_of_parts(site, len(self.parts)), strict=True)
+        )
+
+    def potential(self, params, site, num_heads):
+        return sum(part.potential(p, own, num_heads) for part, p, own in self._each(params, site))
 
     def mask(self):
         return _OfParts(tuple(part.mask() for part in self.parts))
@@ -857,6 +883,14 @@ def without_padding(x: Shaped[Array, "T ..."], site: Site) -> Shaped[Array, "T .
 def reads_rows(encoding: Encoding) -> bool:
     """Whether all keys of a query must be in one tile: the encoding needs whole rows, or weighs them."""
     return Needs.WHOLE_ROWS in encoding.needs or "weigh" in encoding.hooks
+
+
+def rises(site: Site) -> bool:
+    """Whether all tokens are known to stand on a line, at positions that never fall, when a program is traced."""
+    position, prefix = site.position, site.prefix
+    if not (isinstance(position, np.ndarray) and isinstance(prefix, np.ndarray)) or prefix.any():
+        return False
+    return position.reshape(len(position), -1).shape[1] == 1 and bool((np.diff(position, axis=0) >= 0).all())
 
 
 def both_stand(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:

@@ -164,7 +164,7 @@ def _was_timed(member: Encoding) -> bool:
     return is_alibi or not member.hooks & _IN_KERNEL
 
 
-_IN_KERNEL, _MASKS, _MASKS_AND_SINKS = (frozenset(hooks) for hooks in ({"bias", "mask"}, {"mask"}, {"mask", "sink"}))
+_IN_KERNEL, _MASKS, _IN_SPLASH = (frozenset(hooks) for hooks in ({"bias", "mask"}, {"mask"}, {"bias", "mask", "sink"}))
 BACKENDS = {
     "dense": Backend(_run_dense, softcaps=True),
     "blockwise": Backend(blockwise, softcaps=True),
@@ -197,7 +197,7 @@ BACKENDS = {
         "tpu",
         preferred=_splash_leads,
         parts=True,
-        hooks=_MASKS_AND_SINKS,
+        hooks=_IN_SPLASH,
     ),
     # Never chosen by "auto": it has run on CPUs only.
     "tokamax": Backend(

@@ -38,6 +38,10 @@ class Part(NamedTuple):
     queries: tuple[str, int] | None = None
     orders: np.ndarray | None = None
 
+    def all_heads(self, own: int) -> int:
+        """Returns the number of heads of all devices."""
+        return own * (1 if self.heads is None else self.heads[1])
+
     def own_heads(self, x: Array, axis: int = 0) -> Array:
         """Returns the device's share of an array along its axis of all heads."""
         return _own(x, self.heads, axis)

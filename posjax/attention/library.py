@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32
 
 from posjax.attention.blockwise import SAVED
-from posjax.attention.dense import WHOLE, Operands, Part, visible
+from posjax.attention.dense import WHOLE, Operands, Part, repeated, visible
 from posjax.encoding import Array, Encoding, Needs, Site, members
 from posjax.mask import Term, near
 
@@ -55,7 +55,18 @@ def splash_refusal(encoding: Encoding, x: Operands) -> str | None:
     """Why splash attention cannot compute this attention; None if it can."""
     if found := [str(member) for member in members(encoding) if Needs.SINK_OF_QUERIES in member.needs]:
         return f"{found[0]} has a sink for each query, and the kernel takes one for each head"
-    return _plain_refusal(encoding, x)
+    return _plain_refusal(encoding, x) or _bias_refusal(encoding, x)
+
+
+def _bias_refusal(encoding: Encoding, x: Operands) -> str | None:
+    """Why the bias cannot be channels of queries and keys; None if it can, or there is none."""
+    biased = [str(member) for member in members(encoding) if "bias" in member.hooks]
+    if not biased or (x.q_order is not None and "sink" not in encoding.hooks and encoding.is_difference(x.k_site)):
+        return None
+    return (
+        f"{' and '.join(biased)} adds to logits; the kernel takes a bias where attention is causal and has no sink, and the "
+        "bias is a difference of a number of the key and one of the query, as ALiBi's at positions that are known to rise"
+    )
 
 
 def cudnn(
@@ -100,14 +111,17 @@ def splash(
 
     (length, heads, _), causal = x.rotated_q.shape, x.q_order is not None
     blocks = [_block(length), _block(len(x.rotated_k))]
-    queries = _laid_out(x.rotated_q * scale, blocks[0])
-    keys, values = (_laid_out(y, blocks[1]) for y in (x.rotated_k, _like(x.rotated_k, x.v)))
+    q, k = x.rotated_q * scale, x.rotated_k
+    if "bias" in encoding.hooks:
+        q, k = _with_channels(q, k, part.own_heads(encoding.potential(x.params, x.k_site, part.all_heads(heads)), 1))
+    queries = _laid_out(q, blocks[0])
+    keys, values = (_laid_out(y, blocks[1]) for y in (k, _like(k, x.v)))
     segments, one_document = None, _is_one_document(x.q_site, x.k_site)
     if not (one_document and (causal or keys.shape[1] == len(x.rotated_k))):
         sides = zip((x.q_site, x.k_site), (0, -1), blocks, strict=True)
         segments = SegmentIds(*(_laid_out_ids(site, none, block) for site, none, block in sides))
     kernel = _splash_kernel(queries.shape, keys.shape, blocks, _window(encoding), causal, part, interpret)
-    sink = encoding.sink(x.params, x.q_site, heads * (part.heads or (None, 1))[1])
+    sink = encoding.sink(x.params, x.q_site, part.all_heads(heads))
     sinks = None if sink is None else part.own_heads(_with_single_gradient(sink))
     out = kernel(queries, keys, values, segments, sinks)[:, :length].transpose(1, 0, 2)
     if not one_document:  # the kernel's output for a query that sees nothing is arbitrary
@@ -156,6 +170,16 @@ def _with_single_gradient(sink: Float[Array, " H"]) -> Float[jax.Array, " H"]:
 _with_single_gradient.defvjp(
     lambda sink: (sink.astype(jnp.float32), jnp.zeros(0, sink.dtype)), lambda like, g: (g.astype(like.dtype),)
 )
+
+
+def _with_channels(q: Float[Array, "T H D"], k: Float[Array, "S K D"], u: Float[Array, "S H"]):
+    """Returns queries with ones, and keys with u in three parts that half precision holds, which products sum exactly."""
+    parts, rest = [], u
+    for _ in range(3):
+        parts.append(jax.lax.reduce_precision(rest, exponent_bits=8, mantissa_bits=7))
+        rest = rest - parts[-1]
+    k = jnp.concatenate([repeated(k, q.shape[1]), jnp.stack(parts, axis=-1).astype(k.dtype)], axis=-1)
+    return jnp.concatenate([q, jnp.ones((*q.shape[:2], len(parts)), q.dtype)], axis=-1), k
 
 
 def _sees_any(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
+from posjax.encoding import Array, Encoding, Needs, Site, axes, rises, stands
 from posjax.encodings.angles import angles, axial
 from posjax.encodings.pairs import HIDDEN, ElementwiseBias, Steps, length, per_head, related
 from posjax.spec import nearest, register
@@ -81,6 +81,12 @@ class Alibi(ElementwiseBias):
         split = self.direction == "split"
         columns = _split(biased, self.exponent) if split else [alibi_slopes(biased, self.exponent)]
         return np.pad(np.stack(columns, axis=1), ((0, num_heads - biased), (0, 0))).astype(np.float32)
+
+    def is_difference(self, site):
+        return self.direction == "both" and rises(site)
+
+    def potential(self, params, site, num_heads):
+        return self.constants(params, num_heads)[:, 0] * axes(site).astype(np.float32)
 
     def logit(self, constants, offset):
         slope, distance = constants[0], length(offset)

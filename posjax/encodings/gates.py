@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Shaped
 
-from posjax.encoding import Array, Encoding, Needs, Site, both_stand, order_of
+from posjax.encoding import Array, Encoding, Needs, Site, both_stand, order_of, rises
 from posjax.encodings.angles import geometric
 from posjax.encodings.pairs import related
 from posjax.encodings.rotary import rotated
@@ -43,6 +43,12 @@ class _Gate(Encoding):
             jnp.moveaxis(q_site.state, 0, -1)[..., None], jnp.moveaxis(k_site.state, 0, -1)[..., None, :]
         )
         return jnp.where(both_stand(q_site, k_site), bias, 0.0)
+
+    def is_difference(self, site):
+        return rises(site)
+
+    def potential(self, params, site, num_heads):
+        return -site.state
 
     def compare(self, q: Float32[Array, "*N H T 1"], k: Float32[Array, "*N H 1 S"]) -> Float32[Array, "H T S"]:
         # Sums fall along the document, so this is c_q - c_k for the keys before a query, and c_k - c_q for later ones.
@@ -105,6 +111,9 @@ class DataDependentAlibi(_Gate):
 
     def gate(self, params, x):
         return self.post_log_scale * super().gate(params, x)
+
+    def is_difference(self, site):
+        return not self.bidirectional and rises(site)
 
     def compare(self, q, k):
         if not self.bidirectional:

@@ -70,6 +70,44 @@ def test_splash_is_dense():
     )
 
 
+def test_splash_takes_biases_that_are_differences():
+    """As channels of the keys, in documents too; a gate's sums get their gradient from them."""
+    site = pj.sites(LENGTH)._replace(segment=documents().segment)
+    check(splash, "rope() + alibi() + window(4)", True, site, interpret=True)
+    encoding, order = pj.parse("fox"), np.arange(LENGTH, dtype=np.int32)
+    q, k, v, weight = (normal(LENGTH, HEADS) for _ in range(4))
+    sums = jnp.cumsum(-100 * jnp.abs(normal(LENGTH, HEADS, 1)[..., 0]), axis=0)
+
+    def read(backend):
+        def of(sums):
+            at = site._replace(state=sums)
+            operands = transform(encoding, None, q, k, v, at, at, order, order)
+            return jnp.sum(weight * backend(encoding, operands, scale=0.3))
+
+        return jax.jit(jax.value_and_grad(of))(sums)
+
+    close(
+        read(functools.partial(splash, interpret=True)),
+        read(lambda *args, **options: dense(*args, **options)[0]),
+        atol=2e-4,
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "site", "causal"),
+    [
+        ("alibi()", pj.sites(8), False),
+        ("alibi() + learned_sink()", pj.sites(8), True),
+        ("alibi(direction='split')", pj.sites(8), True),
+        ("alibi()", pj.sites(8)._replace(prefix=np.eye(8, dtype=np.int32)[0]), True),
+        ("fox() + t5()", pj.sites(8), True),
+    ],
+)
+def test_splash_refuses_other_biases(spec, site, causal):
+    with pytest.raises(ValueError, match=r"adds to logits; the kernel takes a bias where"):
+        choose(pj.parse(spec), *tokens(8), site, site, causal=causal, implementation="splash", platform="tpu")
+
+
 def test_gradients_of_sinks_in_splash_are_single_precision():
     """Of queries in half precision too."""
     encoding, order = pj.parse("learned_sink + learned_sink"), np.arange(LENGTH, dtype=np.int32)
@@ -267,6 +305,7 @@ def test_cudnn_refuses_the_shapes_that_jax_refuses(capability, simulated_gpu):
         ("rope()", 2048, jnp.float32, "tpu", None, True, "splash"),
         ("rope() + learned_sink()", 2048, jnp.float32, "tpu", None, True, "splash"),
         ("alibi()", 2048, jnp.float32, "tpu", None, True, "blockwise"),
+        ("rope() + alibi()", 2048, jnp.float32, "tpu", None, False, "splash"),
     ],
 )
 def test_auto(spec, length, dtype, platform, capability, traced, implementation):
