@@ -48,7 +48,7 @@ def _enter(config: "ConfigDict", args: argparse.Namespace) -> int:
 
     encoding, *others = encodings_of(args.spec)
     if others:
-        raise cli.UsageError(f"{args.spec} registers {1 + len(others)} encodings: enter one as a spec, with --import")
+        raise ValueError(f"{args.spec} registers {1 + len(others)} encodings: enter one as a spec, with --import")
     with config.unlocked():
         _add_entry(config, encoding, args.data_dir)
     study = plan(config)
@@ -75,7 +75,7 @@ def _add_entry(config: "ConfigDict", encoding: "Encoding", data_dir: pathlib.Pat
     """Adds the encoding to each study of the config that it, and a folder of the user's, suit; leaves the others out.
 
     Raises:
-      UsageError: no study is left.
+      ValueError: no study is left.
     """
     from ml_collections import ConfigDict
 
@@ -98,7 +98,7 @@ def _add_entry(config: "ConfigDict", encoding: "Encoding", data_dir: pathlib.Pat
             study.data.update(name=data_dir.resolve().name, files=str(data_dir))
     config.against = BESIDE
     if not config.studies:
-        raise cli.UsageError(f"{encoding} suits no study here: positions on a line, causally, or (row, column)")
+        raise ValueError(f"{encoding} suits no study here: positions on a line, causally, or (row, column)")
 
 
 if __name__ == "__main__":
