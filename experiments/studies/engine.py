@@ -503,15 +503,6 @@ class Engine:
         self._twins[key] = twins
         return twins
 
-    def _left_to_read(self, row: Row, seconds: float) -> None:
-        """Says how long the other readings of a base will take, once its first one has been measured."""
-        key = row.study, row.base
-        others = [each for each in self.rows if (each.study, each.base) == key and each.finetune is None]
-        left = [each for each in others if each.label not in self._twins[key] and self.missing(each)]
-        if left and len(left) + 1 + len(self._twins[key]) == len(others):
-            more = f"{len(left)} more row{'s' * (len(left) > 1)}: about {len(left) * seconds:,.0f} s"
-            tqdm.write(f"{row.study}: {row.label} took {seconds:,.0f} s to read; {more}")
-
     def _measure(self, row: Row, base: Weights, weights: Weights, seeds: Sequence[int]) -> None:
         table = self.study.tables[row.study]
         if self._shared[0] != row.study:
@@ -552,8 +543,6 @@ class Engine:
             new.append(Record(**about, seed=seed, metrics=metrics))
         append_records(self._path, new)
         self._records += new
-        if sizes and row.finetune is None:
-            self._left_to_read(row, elapsed * len(seeds))
 
 
 def about_run(run: Run) -> dict[str, Any]:

@@ -240,26 +240,6 @@ def positions(subject: Subject, options: ConfigDict) -> list[Metrics]:
     return made
 
 
-def heads(subject: Subject, options: ConfigDict) -> list[Metrics]:
-    """The places where heads look in windows of text, by block: the weight on the first token (the mean of heads and
-    queries) and on the token before (of the head with most)."""
-    run, made = subject.weights.run, []
-    tokens = windows_of(run.task, options.windows)
-
-    @jax.jit
-    def look(params):
-        _, variables = run.model.apply({"params": params}, tokens, sites(tokens.shape[1]), mutable=["intermediates"])
-        blocks = [variables["intermediates"]["trunk"][f"block_{layer}"] for layer in range(run.model.depth)]
-        weights = [block["attention"]["weights"][0][:, :, 1:] for block in blocks]  # the first query sees itself alone
-        before = [jnp.diagonal(w, axis1=2, axis2=3).mean((0, 2)).max() for w in weights]
-        return {"first": [w[..., 0].mean() for w in weights], "previous": before}
-
-    for index in map(run.seeds.index, subject.seeds):
-        found = look(run.of(index))
-        made.append({f"attention on the {name} token": dict(enumerate(map(float, x), 1)) for name, x in found.items()})
-    return made
-
-
 class Measure(NamedTuple):
     """A measure.
 
@@ -352,7 +332,6 @@ MEASURES: Mapping[str, Measure] = {
     "retrieval": Measure(retrieval, _check_retrieval, "lengths"),
     "resolutions": Measure(resolutions, _check_resolutions, "resolutions"),
     "positions": Measure(positions),
-    "heads": Measure(heads),
 }
 
 
