@@ -204,7 +204,7 @@ def config_parser(
         made.add_argument("--process", type=int, help="number of this one, from 0 on")
     if rows:
         about = "only the I-th of N equal parts of the rows, from 0 on"
-        made.add_argument("--rows", dest="part", type=_part, metavar="I/N", help=about)
+        made.add_argument("--rows", dest="part", type=part_from(0), metavar="I/N", help=about)
     if options is not None:
         options(made)
     return made
@@ -273,14 +273,17 @@ def run_study(study: Any, workdir: pathlib.Path, command: str, part: tuple[int, 
         raise StoppedRun(stopped) from None
 
 
-def _part(text: str) -> tuple[int, int]:
-    """Reads I/N; the type of --rows."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or int(match[1]) >= int(match[2]):
-        raise argparse.ArgumentTypeError(
-            f"expected I/N with I from 0 to N - 1, as 0/4 for the first of four parts, got {text!r}"
-        )
-    return int(match[1]), int(match[2])
+def part_from(first: int) -> Callable[[str], tuple[int, int]]:
+    """Returns the type of an argument I/N: the I-th of N parts, counted from `first`."""
+
+    def part(text: str) -> tuple[int, int]:
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        if not match or not first <= int(match[1]) < int(match[2]) + first:
+            ends = f"I from {first} to N{' - 1' * (first == 0)}"
+            raise argparse.ArgumentTypeError(f"expected I/N with {ends}, as {first}/4 for the first of 4, got {text!r}")
+        return int(match[1]), int(match[2])
+
+    return part
 
 
 def command_line(command: str, given: Sequence[str] | None = None) -> str:
