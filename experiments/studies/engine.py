@@ -517,22 +517,15 @@ class Engine:
         elapsed = (time.perf_counter() - began) / len(seeds)
         sizes, measures = sizes_of(table), measures_of(table)
         spec = subject.spec(sizes[-1]) if sizes else None
-        about = {
-            "study": row.study,
-            "row": row.label,
-            "base": row.base,
-            "run": base.hash,
-            "encoding": encoding_of(row.training) if spec in (None, RESIZED) else spec,
+        about = fields_of(row, base, weights, measures) | self._machine
+        about |= {
             "config_hash": self._hash(row, weights.hash),
-            "learning_rate": rate_of(weights.run.config),
             "tuned": self._tuners[row.study].tuned(row) if self._is_tuned(row) and row.finetune is None else None,
-            "unit": unit_of_lengths(row, base.run.task, measures),
-            "trained_at": trained_at(row, base.run.task, measures),
             "evaluation_time": None if twin or [*measures] == ["scores"] else elapsed,
             "equal_to": twin,
-            **about_run(weights.run),
-            **self._machine,
         }
+        if spec not in (None, RESIZED):
+            about["encoding"] = spec
         if documents is not None:
             about |= {"documents": tuple(documents.titles), "bos": bos_text(documents.tokenizer)}
         new = []
@@ -543,6 +536,28 @@ class Engine:
             new.append(Record(**about, seed=seed, metrics=metrics))
         append_records(self._path, new)
         self._records += new
+
+
+def fields_of(row: Row, base: Weights, weights: Weights, measures: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a row's records that its plan and its training decide.
+
+    Args:
+      base: the weights as they were trained.
+      weights: the weights that are measured, fine-tuned ones or `base`.
+    """
+    by_length = row.training.data.length if row.training.task == "language_model" else None
+    return {
+        "study": row.study,
+        "row": row.label,
+        "base": row.base,
+        "run": base.hash,
+        "encoding": encoding_of(row.training),
+        "config_hash": weights.hash,
+        "learning_rate": rate_of(weights.run.config),
+        "unit": unit_of_lengths(row, base.run.task, measures),
+        "trained_at": base.run.task.resolution if "resolutions" in measures else by_length,
+        **about_run(weights.run),
+    }
 
 
 def about_run(run: Run) -> dict[str, Any]:
@@ -577,13 +592,6 @@ def unit_of_lengths(row: Row, task: Task, measures: Mapping[str, Any]) -> str:
         return "symbol"
     tokenizer = getattr(task, "tokenizer", None)
     return "" if tokenizer is None else "token" if tokenizer.digest else "byte"
-
-
-def trained_at(row: Row, task: Task, measures: Mapping[str, Any]) -> int | None:
-    """The length or resolution of training; None where none is measured."""
-    if "resolutions" in measures:
-        return task.resolution
-    return row.training.data.length if row.training.task == "language_model" else None
 
 
 def _records_of(workdir: pathlib.Path, name: str, part: tuple[int, int] | None) -> tuple[pathlib.Path, list[Record]]:
