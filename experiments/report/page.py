@@ -235,7 +235,7 @@ def _across(records: Records, config: ConfigDict) -> list[tuple[Drawn, str]]:
     if "paper" in config and "metric" in config.paper and (compared := paper.compared(records, config.paper)):
         beside = folded("Beside the paper, in numbers", paper.compared_markdown(compared, config.paper))
         found.append((paper.forest(compared, config.paper), beside))
-    if "axis" in config and (along := paper.along(records, config.axis)):
+    if "axis" in config and (along := trends.along(records, config.axis)):
         found.append((along, ""))
         if "against" in config.axis and (leads := trends.trends(records, config.axis)):
             below = trends.trends_markdown(leads, records, config.axis)

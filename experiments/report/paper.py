@@ -1,4 +1,4 @@
-"""Figures of a published table or curve beside ours, and of a quantity that varies over the tables of one config."""
+"""Figures of a published table or curve beside ours."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,15 +14,13 @@ from experiments.report.statistics import (
     LEVEL,
     Estimate,
     RowCurve,
-    contrast,
     difference_of,
     is_whole,
     judge_family,
     line,
     term,
 )
-from experiments.report.table import Column, better_or_worse, headline_columns
-from experiments.report.units import title_of, unit_of
+from experiments.report.units import unit_of
 from posjax.describe.figures import GREY, INK
 from posjax.describe.markdown import escape_markdown, grid
 
@@ -143,62 +141,6 @@ def forest(found: Sequence[Compared], paper: ConfigDict) -> Drawn:
         f"{planned.count(UNSETTLED)} are not settled here."
     )
     return Drawn("beside_the_paper", axes.figure, caption)
-
-
-def along(records: Records, axis: ConfigDict) -> Drawn | None:
-    """Draws the headline of every row over the studies, placed at `axis.values` {study: number}; None without a headline.
-
-    The caption names gains from the first study to the last, of those with several seeds, that differ from the least gain.
-    """
-    places = {study: float(x) for study, x in axis["values"].items() if study in records.studies}
-    ordered = sorted(places, key=places.__getitem__)
-    if len(ordered) < 2 or not (found := headline_columns(records.studies[ordered[0]])):
-        return None
-    column = found[0]
-    unit, rows = unit_of(column.metric), dict.fromkeys(record.row for record in records)
-    cells = {row: {places[s]: v for s in ordered if (v := records.studies[s].values(row, *column))} for row in rows}
-    lines = {}
-    for row, by_place in cells.items():
-        curves = [line({x: values}) for x, values in by_place.items()]  # studies may have different seeds
-        if curves:
-            x, mean, half_width = (
-                np.concatenate(parts) for parts in zip(*(curve[:3] for curve in curves), strict=True)
-            )
-            note, kinds = next((c.note for c in curves if c.note), ""), frozenset().union(*(c.kinds for c in curves))
-            lines[row] = RowCurve(x, mean, half_width, note, kinds=kinds).scaled(unit.scale)
-    names = {places[study]: study.replace("_", " ") for study in ordered}
-    shown = XAxis(axis.title, None, names, log=places[ordered[-1]] >= 8 * places[ordered[0]])
-    title = title_of(column.metric, records[0].unit)
-    figure = figures.line_panels(lines, figures.styles(records), {"": list(lines)}, shown, title)
-    caption = f"{column.metric.capitalize()} along the {axis.title}. {figures.bands_text(lines)}"
-    each = [records.studies[study] for study in ordered]
-    several = [study for study in each if all(len(study.values(row, *column)) > 1 for row in study.rows)]
-    gains = _gains(several[0], several[-1], column) if len(several) > 1 else []
-    return Drawn("along", figure, " ".join([caption, *gains]))
-
-
-def _gains(first: StudyRecords, last: StudyRecords, column: Column) -> list[str]:
-    """Compares each row's gain along the axis with the least gain, after Holm's correction."""
-    unit = unit_of(column.metric)
-    sign = unit.scale if unit.best is max else -unit.scale  # a falling loss is a gain
-    ends = {
-        row: (term(last, row, *column, weight=sign), term(first, row, *column, weight=-sign))
-        for row in first.rows
-        if is_whole(first.values(row, *column)) and is_whole(last.values(row, *column))
-    }
-    if len(ends) < 2:
-        return []
-    least = min(ends, key=lambda row: contrast(ends[row]).value)
-    other = [each._replace(weight=-each.weight) for each in ends[least]]
-    judged = judge_family({row: contrast([*terms, *other]) for row, terms in ends.items() if row != least})
-    changes = []
-    for row, verdict in judged.items():
-        interval = verdict.estimate.interval()
-        changes.append(
-            f"{row} {better_or_worse(interval.mean, interval.half_width, unit.digits, verdict.separated)[0]}"
-        )
-    gained = f"From {first.name.replace('_', ' ')} to {last.name.replace('_', ' ')} {least} gains least"
-    return [f"{gained}; beside it {', '.join(changes)} ({unit.of_differences}, after Holm's correction)."]
 
 
 def beside_curves(study: StudyRecords, curves: ConfigDict, styles: Mapping[str, figures.Style]) -> Drawn | None:

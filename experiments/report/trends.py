@@ -1,4 +1,4 @@
-"""Leads of rows by the size of the model: a line for each lead, its slope, and the lead as a factor of parameters.
+"""Rows along an axis that studies vary, such as the size of the model: the headline, and leads with their slopes.
 
     config.axis = dict(title="parameters", values={"0.2M": 2e5, "0.8M": 8e5}, against="none", at=(256, 2048))
 
@@ -27,10 +27,12 @@ from experiments.report.statistics import (
     contrast,
     is_whole,
     judge_family,
+    line,
     slope_weights,
     term,
 )
-from experiments.report.table import headline_columns
+from experiments.report.table import Column, better_or_worse, headline_columns
+from experiments.report.units import title_of, unit_of
 from posjax.describe.markdown import escape_markdown, grid
 
 _DRAWS = 2000  # of the bootstrap
@@ -41,6 +43,55 @@ class Trend(NamedTuple):
 
     leads: Mapping[float, Verdict]
     slope: Verdict | None
+
+
+def along(records: Records, axis: ConfigDict) -> Drawn | None:
+    """Draws the headline of every row over the studies, placed at `axis.values` {study: number}; None without a headline.
+
+    The caption names gains from the first study to the last, of those with several seeds, that differ from the least gain.
+    """
+    studies = _by_size(records, axis)
+    if len(studies) < 2 or not (found := headline_columns(studies[0][0])):
+        return None
+    column, unit, lines = found[0], unit_of(found[0].metric), {}
+    for row in dict.fromkeys(record.row for record in records):
+        curves = [line({x: values}) for study, x in studies if (values := study.values(row, *column))]
+        if curves:  # one for each study: they may have different seeds
+            x, mean, half_width = (np.concatenate(each) for each in zip(*(curve[:3] for curve in curves), strict=True))
+            note, kinds = next((c.note for c in curves if c.note), ""), frozenset().union(*(c.kinds for c in curves))
+            lines[row] = RowCurve(x, mean, half_width, note, kinds=kinds).scaled(unit.scale)
+    names = {x: study.name.replace("_", " ") for study, x in studies}
+    shown = XAxis(axis.title, None, names, log=studies[-1][1] >= 8 * studies[0][1])
+    title = title_of(column.metric, records[0].unit)
+    figure = figures.line_panels(lines, figures.styles(records), {"": list(lines)}, shown, title)
+    caption = f"{column.metric.capitalize()} along the {axis.title}. {figures.bands_text(lines)}"
+    several = [study for study, _ in studies if all(len(study.values(row, *column)) > 1 for row in study.rows)]
+    gains = _gains(several[0], several[-1], column) if len(several) > 1 else []
+    return Drawn("along", figure, " ".join([caption, *gains]))
+
+
+def _gains(first: StudyRecords, last: StudyRecords, column: Column) -> list[str]:
+    """Compares each row's gain along the axis with the least gain, after Holm's correction."""
+    unit = unit_of(column.metric)
+    sign = unit.scale if unit.best is max else -unit.scale  # a falling loss is a gain
+    ends = {
+        row: (term(last, row, *column, weight=sign), term(first, row, *column, weight=-sign))
+        for row in first.rows
+        if is_whole(first.values(row, *column)) and is_whole(last.values(row, *column))
+    }
+    if len(ends) < 2:
+        return []
+    least = min(ends, key=lambda row: contrast(ends[row]).value)
+    other = [each._replace(weight=-each.weight) for each in ends[least]]
+    judged = judge_family({row: contrast([*terms, *other]) for row, terms in ends.items() if row != least})
+    changes = []
+    for row, verdict in judged.items():
+        interval = verdict.estimate.interval()
+        changes.append(
+            f"{row} {better_or_worse(interval.mean, interval.half_width, unit.digits, verdict.separated)[0]}"
+        )
+    gained = f"From {first.name.replace('_', ' ')} to {last.name.replace('_', ' ')} {least} gains least"
+    return [f"{gained}; beside it {', '.join(changes)} ({unit.of_differences}, after Holm's correction)."]
 
 
 def trends(records: Records, axis: ConfigDict, *, others: bool = False) -> dict[tuple[int, str], Trend]:
