@@ -165,7 +165,8 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
     """Returns the suites that the command line names.
 
     Raises:
-      ValueError: the config, the checkpoint or an accelerator does not do; jax does not start.
+      ValueError: the config, the checkpoint, a machine or an accelerator does not do; jax does not start.
+      ImportError: a compiler is not installed.
     """
     free, quick = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), args.quick
     limits = dict(cell_seconds=args.cell_seconds or (4 if quick else 15), memory_bytes=args.memory or free / 2)
@@ -183,12 +184,22 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
         given = plan.given_of(config, args.accelerators) | {"command": command}
         make = functools.partial(plan.plan_suite, argv, args.imports, args.devices or 1)
         if args.compile:
-            make = _compiling(argv, args)
+            if args.devices or args.accelerators:
+                raise ValueError("--compile names machines: leave out --devices and --accelerators")
+            machines = [described.machine_of(name) for name in args.compile]
+            described.require_compilers(machines)
+            cache = "" if args.list else str(args.out / "programs.jsonl")
+            make = lambda *_: compiled.plan_suite(argv, args.imports, machines, cache)  # noqa: E731
         return [Job(PLAN, make, [cores], settings._replace(prepare_seconds=_DAY), given, plan.refuse_unmeasured)]
     if args.suite == ACCELERATOR:
         return [_accelerator_job(args, cores)]
     if args.suite == COMPILED:
-        return [_compiled_job(settings._replace(prepare_seconds=_COMPILING), cores, check=not args.list)]
+        suite, version = compiled.compiled_suite(), importlib.metadata.version("jax")
+        if not args.list:
+            described.require_compilers([described.machine_of(c.name) for c in suite.contenders])
+        keeps = lambda record: record["versions"]["jax"] == version  # noqa: E731
+        settings = settings._replace(prepare_seconds=_COMPILING)
+        return [Job(COMPILED, lambda *_: suite, [cores], settings, keeps=keeps)]
     makers = {name: SUITES[name] for name in ([args.suite] if args.suite in SUITES else SUITES) if name != PUBLISHED}
     if args.suite == PUBLISHED:
         if not (args.checkpoint and (args.checkpoint / "config.json").exists()):
@@ -198,34 +209,6 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
         makers[PUBLISHED] = functools.partial(cases.published, folder=str(args.checkpoint.resolve()))
     threads = {name: args.threads or ("1,all" if name in ("attention", "window") else "1") for name in makers}
     return [Job(name, make, counts[threads[name]], settings) for name, make in makers.items()]
-
-
-def _compiling(argv: Sequence[str], args: argparse.Namespace) -> Callable[..., cases.Suite]:
-    """Returns what makes the suite of a config on described machines.
-
-    Raises:
-      ValueError: an unknown machine, or options that are for other machines.
-      ImportError: a compiler is not installed.
-    """
-    if args.devices or args.accelerators:
-        raise ValueError("--compile names machines: leave out --devices and --accelerators")
-    machines = [described.machine_of(name) for name in args.compile]
-    described.require_compilers(machines)
-    cache = "" if args.list else str(args.out / "programs.jsonl")
-    return lambda *_: compiled.plan_suite(argv, args.imports, machines, cache)
-
-
-def _compiled_job(settings: runner.Settings, cores: int, check: bool) -> Job:
-    """Returns the suite of all encodings and known models; records of these versions of jax are kept.
-
-    Raises:
-      ImportError: a compiler is not installed.
-    """
-    suite = compiled.compiled_suite()
-    if check:
-        described.require_compilers([described.machine_of(c.name) for c in suite.contenders])
-    version = importlib.metadata.version("jax")
-    return Job(COMPILED, lambda *_: suite, [cores], settings, keeps=lambda r: r["versions"]["jax"] == version)
 
 
 def _accelerator_job(args: argparse.Namespace, cores: int) -> Job:

@@ -85,7 +85,8 @@ def make_page(
         all_drawn.append(drawn)
     look, (records, unlearned) = figures.styles(records), _learned(records)
     for study in records.studies.values() if _page_of(config).get("tables", True) else ():
-        name = heading_of(study.name, config) if len(records.studies) > 1 else ""
+        own = _page_of(config).get("headings", {}).get(study.name) or capital(study.name.replace("_", " "))
+        name = own if len(records.studies) > 1 else ""
         tables = table.tables(study, name, config.get("against", ()))
         drawn = figures.study_figures(study, look)
         if "curves" in config and (beside := paper.beside_curves(study, config.curves, look)):
@@ -204,11 +205,6 @@ def _section(name: str, tables: Sequence[StudyTable], drawn: Sequence[Drawn]) ->
 
 
 _OPEN = 3  # figures of a study that stand unfolded
-
-
-def heading_of(study: str, config: ConfigDict) -> str:
-    """Returns a study's name in words: `config.page.headings`, else its identifier with spaces."""
-    return _page_of(config).get("headings", {}).get(study) or capital(study.replace("_", " "))
 
 
 def capital(text: str) -> str:
