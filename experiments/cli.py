@@ -22,6 +22,7 @@ import pathlib
 import re
 import shlex
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -85,12 +86,10 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
     path = pathlib.Path(directory)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".posjax-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
-        why = error.strerror if error.filename in (None, str(path)) else f"{error.filename}: {error.strerror}"
-        raise ValueError(f"{flag}={path}: nothing can be written there ({why}); give another directory") from error
+        reason = f"{flag}={path}: nothing can be written there ({error.strerror}); give another directory"
+        raise ValueError(reason) from error
     return path
 
 

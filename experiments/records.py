@@ -152,12 +152,12 @@ def append_records(path: pathlib.Path, records: Iterable[Record]) -> None:
 def last_written(records: Iterable[Record]) -> list[Record]:
     """Returns the records that were written last for each row: a repeated row replaces itself. Rows keep their order."""
     rows: dict[tuple[str, str], dict[int, Record]] = {}
-    for each in records:
-        row = rows.setdefault((each.study, each.row), {})
-        if any(other.config_hash != each.config_hash for other in row.values()):
+    for record in records:
+        row = rows.setdefault((record.study, record.row), {})
+        if any(other.config_hash != record.config_hash for other in row.values()):
             row.clear()
-        row[each.seed] = each
-    return [each for row in rows.values() for each in row.values()]
+        row[record.seed] = record
+    return [record for row in rows.values() for record in row.values()]
 
 
 def read_study(directory: pathlib.Path, parts: bool = False) -> "Records":
@@ -175,15 +175,15 @@ def read_study(directory: pathlib.Path, parts: bool = False) -> "Records":
 def with_scores(records: Iterable[Record], points: Iterable[Record]) -> list[Record]:
     """Adds the scores of tuning points to the `tuned` of records: values may be added after the rows have run."""
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for each in points:
-        score = next(iter(each.metrics.values()))
-        scores = found.setdefault((each.study, each.base), {})
-        scores.setdefault(point_text(each.point or {}), []).append(math.nan if score is None else score)
+    for point in points:
+        score = next(iter(point.metrics.values()))
+        scores = found.setdefault((point.study, point.base), {})
+        scores.setdefault(point_text(point.point or {}), []).append(math.nan if score is None else score)
     made = []
     for record in records:
         scores = found.get((record.study, record.base))
         if record.tuned and scores:
-            means = record.tuned["scores"] | {text: finite(np.mean(each)) for text, each in scores.items()}
+            means = record.tuned["scores"] | {text: finite(np.mean(values)) for text, values in scores.items()}
             tuned = record.tuned | {"scores": dict(sorted(means.items(), key=_order))}
             record = dataclasses.replace(record, tuned=tuned)
         made.append(record)

@@ -57,7 +57,7 @@ def along(records: Records, axis: ConfigDict) -> Drawn | None:
     for row in dict.fromkeys(record.row for record in records):
         curves = [line({x: values}) for study, x in studies if (values := study.values(row, *column))]
         if curves:  # one for each study: they may have different seeds
-            x, mean, half_width = (np.concatenate(each) for each in zip(*(curve[:3] for curve in curves), strict=True))
+            x, mean, half_width = (np.concatenate(part) for part in zip(*(curve[:3] for curve in curves), strict=True))
             note, kinds = next((c.note for c in curves if c.note), ""), frozenset().union(*(c.kinds for c in curves))
             lines[row] = RowCurve(x, mean, half_width, note, kinds=kinds).scaled(unit.scale)
     names = {x: study.name.replace("_", " ") for study, x in studies}
@@ -82,7 +82,7 @@ def _gains(first: StudyRecords, last: StudyRecords, column: Column) -> list[str]
     if len(ends) < 2:
         return []
     least = min(ends, key=lambda row: contrast(ends[row]).value)
-    other = [each._replace(weight=-each.weight) for each in ends[least]]
+    other = [cell._replace(weight=-cell.weight) for cell in ends[least]]
     judged = judge_family({row: contrast([*terms, *other]) for row, terms in ends.items() if row != least})
     changes = []
     for row, verdict in judged.items():
@@ -108,12 +108,12 @@ def trends(records: Records, axis: ConfigDict, *, others: bool = False) -> dict[
         pairs = pairs if others else {row: (axis.against, row) for row in own}
         for at, (name, (behind, ahead)) in itertools.product(axis.at, pairs.items()):
             pair = [term(study, behind, metric, at), term(study, ahead, metric, at, -1.0)]
-            if all(is_whole(each.values) for each in pair):
+            if all(is_whole(cell.values) for cell in pair):
                 leads.setdefault((at, name), {})[size] = pair
-    slopes = {key: slope for key, each in leads.items() if (slope := slope_of(each)) is not None}
+    slopes = {key: slope for key, pairs in leads.items() if (slope := slope_of(pairs)) is not None}
     judged = judge_family(slopes)
-    verdicts = judge_family({(key, size): contrast(pair) for key, each in leads.items() for size, pair in each.items()})
-    return {key: Trend({size: verdicts[key, size] for size in each}, judged.get(key)) for key, each in leads.items()}
+    verdicts = judge_family({(key, n): contrast(pair) for key, pairs in leads.items() for n, pair in pairs.items()})
+    return {key: Trend({n: verdicts[key, n] for n in pairs}, judged.get(key)) for key, pairs in leads.items()}
 
 
 def _by_size(records: Records, axis: ConfigDict) -> list[tuple[StudyRecords, float]]:
@@ -124,12 +124,12 @@ def _by_size(records: Records, axis: ConfigDict) -> list[tuple[StudyRecords, flo
 
 def slope_of(leads: Mapping[float, Sequence[WeightedCell]]) -> Estimate | None:
     """Returns the slope per tenfold size over the sizes with two seeds or more; None below two of those."""
-    known = {size: pair for size, pair in leads.items() if all(len(each.values) > 1 for each in pair)}
+    known = {size: pair for size, pair in leads.items() if all(len(cell.values) > 1 for cell in pair)}
     if len(known) < 2:
         return None
     weights = slope_weights(list(known))
     terms = [
-        each._replace(weight=w * each.weight) for w, pair in zip(weights, known.values(), strict=True) for each in pair
+        cell._replace(weight=w * cell.weight) for w, pair in zip(weights, known.values(), strict=True) for cell in pair
     ]
     return contrast(terms)
 
@@ -138,10 +138,10 @@ def trends_figure(found: Mapping[tuple[int, str], Trend], records: Records, axis
     """Draws the leads by size, a panel for each length, with the fitted lines dashed."""
     lines, panels, look, fits = {}, {}, figures.styles(records), {}
     for (at, row), trend in found.items():
-        each = [lead.estimate.interval() for lead in trend.leads.values()]
+        intervals = [lead.estimate.interval() for lead in trend.leads.values()]
         panel = f"at {at:,} {records[0].unit}s"
         name = row + " " * len(panels.keys() - {panel})  # names of lines differ between panels
-        lines[name] = RowCurve(np.array(list(trend.leads)), *np.array([[x.mean, x.half_width] for x in each]).T)
+        lines[name] = RowCurve(np.array(list(trend.leads)), *np.array([[x.mean, x.half_width] for x in intervals]).T)
         look[name] = look[row]
         panels.setdefault(panel, []).append(name)
         if trend.slope:

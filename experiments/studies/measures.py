@@ -120,9 +120,7 @@ def scores(subject: Subject, options: ConfigDict) -> list[Metrics]:
         of_seed: Metrics = {}
         for name, values in metrics.items():
             sets = isinstance(values, Mapping)
-            of_seed[name] = (
-                {int(at): finite(each[index]) for at, each in values.items()} if sets else finite(values[index])
-            )
+            of_seed[name] = {int(at): finite(x[index]) for at, x in values.items()} if sets else finite(values[index])
         tokenizer = getattr(run.task, "tokenizer", None)
         if tokenizer is not None and tokenizer.digest and "loss" in of_seed:
             share = tokens_per_byte(tokenizer, run.task.eval_data.tokens)
@@ -184,7 +182,7 @@ def retrieval(subject: Subject, options: ConfigDict) -> list[Metrics]:
                 )
                 for index, depth in enumerate(options.depths)
             ]
-            tokens, targets = (np.concatenate([each[name] for each in batches]) for name in ("tokens", "targets"))
+            tokens, targets = (np.concatenate([batch[name] for batch in batches]) for name in ("tokens", "targets"))
             for seed, metrics in zip(subject.seeds, made, strict=True):
                 parts = zip(*(np.split(x, len(batches)) for x in reader(params_of(seed), tokens, targets)), strict=True)
                 cells = [retrieved(TokenScores(*part), batch) for part, batch in zip(parts, batches, strict=True)]

@@ -131,7 +131,7 @@ class Tuner:
     def _means(self, row: Row) -> list[float]:
         """Returns the mean score of each point over the tuning seeds; nan where a score is not finite or missing."""
         scores = ([next(iter(record.metrics.values())) for record in records] for _, records in self._points(row))
-        return [float(np.mean(np.array(each, float))) if each else math.nan for each in scores]
+        return [float(np.mean(np.array(x, float))) if x else math.nan for x in scores]
 
     def _points(self, row: Row) -> list[tuple[Point, list[Record]]]:
         """Returns every combination of values, the last field changing fastest, with its records; [] if nothing is tuned."""
@@ -210,13 +210,13 @@ def with_tune(config: ConfigDict, texts: Sequence[str], share: str | None, known
         try:
             found = ast.literal_eval(f"[{values}]") if equals else []
         except (ValueError, SyntaxError):
-            found = [each.strip() for each in values.split(",")]
+            found = [word.strip() for word in values.split(",")]
         if not found:
             raise ValueError(f"--tune {text}: expected a field and its values, as in optimizer.learning_rate=1e-3,3e-3")
         if name not in (fields := flat_fields(known.to_dict())):
             raise ValueError(f"--tune {text}: there is no field {name!r}; {nearest(name, list(fields))}")
         kind = type(fields[name])
-        chosen[name] = tuple(float(each) if kind is float else each for each in found)
+        chosen[name] = tuple(float(value) if kind is float else value for value in found)
     if chosen:
         tune.learning_rates, tune.fields = (), ConfigDict(chosen, allow_dotted_keys=True)
     if share is not None:
