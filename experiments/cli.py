@@ -42,7 +42,7 @@ RUNS = pathlib.Path("runs")  # default folder of results
 _HOME = pathlib.Path(__file__).parents[1]  # the folder of configs/
 # A label in brackets may hold any character, such as = or a dot: encodings["rope(base=0.5)"]
 _LABEL = r"""\[(?:"[^"]*"|'[^']*')\]"""
-_OVERRIDE = re.compile(rf"--(?P<no>no)?config\.(?P<field>(?:{_LABEL}|[^=])+)")
+_OVERRIDE = re.compile(rf"--config\.(?P<field>(?:{_LABEL}|[^=])+)")
 
 
 class StoppedRun(Exception):
@@ -424,7 +424,7 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
     """Sets the fields of a config, and locks it.
 
     Args:
-      overrides: --config.a.b=1, --config.a["1%"].b=1, --noconfig.flag and so on; of a field named twice the last counts.
+      overrides: --config.a.b=1, --config.a["1%"].b=1 and so on; of a field named twice the last counts.
 
     Raises:
       ValueError: the field is unknown, or the value has another type.
@@ -443,10 +443,8 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
         if isinstance(group[key], type(config)):
             raise ValueError(f"{word}: expected group of fields")
         kind = group.get_type(key)
-        if kind is bool and not value:  # --config.flag, --noconfig.flag
-            value = f"={not match['no']}"
         try:
-            if not value or (match["no"] and kind is not bool):
+            if not value:
                 raise ValueError
             group[key] = _READERS.get(kind, _literal)(value[1:])
         except (ValueError, TypeError, KeyError):

@@ -82,7 +82,13 @@ def call(directory, monkeypatch, capsys):
 
 
 def test_overrides_reach_main(directory, tmp_path):
-    overrides = ["--config.model.width", "8", "--noconfig.model.flag", "--config.model.shape=(7,)", "--config.seed=5"]
+    overrides = [
+        "--config.model.width",
+        "8",
+        "--config.model.flag=False",
+        "--config.model.shape=(7,)",
+        "--config.seed=5",
+    ]
     overrides += ['--config.rows["rope(base=0.5)"]=rope(base=0.7)']
     command = [sys.executable, "-m", "throwaway", "--config=x.py", *overrides, f"--workdir={tmp_path}"]
     environment = os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{directory}"}
