@@ -67,36 +67,26 @@ _MAKERS = (
     *(cases.memory, cases.published),
 )
 SUITES = {make.__name__: make for make in _MAKERS}
-PUBLISHED, CONTEXT, PLAN, ACCELERATOR, COMPILED = "published", "context", "plan", "accelerator", "compiled"
+_APART = PUBLISHED, CONTEXT, PLAN, ACCELERATOR, COMPILED = "published", "context", "plan", "accelerator", "compiled"
+_SUITES = list(dict.fromkeys((*SUITES, *_APART, "all")))
 OUT = cli.RUNS / "benchmark"
 _CORES = {"1": (1,), "all": (0,), "1,all": (1, 0)}  # numbers of cores, 0 for all
 _DAY = 86_400.0  # seconds: the step of a large model may take minutes to compile
 _COMPILING = 7200.0  # seconds: so long may a program of the table be compiled
-_PEERS = (*SUITES, "all")
-# The suites that an option is for, if not for all.
-_ONLY = {
-    **dict.fromkeys(("quick", "peers_python"), _PEERS),
-    **dict.fromkeys(("lengths", "threads", "memory"), (*_PEERS, CONTEXT)),
-    **dict.fromkeys(("window", "batch"), (CONTEXT,)),
-    **dict.fromkeys(("devices", "accelerators", "compile"), (PLAN,)),
-    **{"config": (CONTEXT, PLAN), "checkpoint": (PUBLISHED,), "seconds": (CONTEXT, ACCELERATOR)},
-}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     argv, config = sys.argv[1:] if argv is None else argv, None
+    made = parser(next((word for word in argv if word in _SUITES), ""))
     if {CONTEXT, PLAN} & set(argv):
-        config, args = cli.read(parser(), argv)
+        config, args = cli.read(made, argv)
     else:
-        args = parser().parse_args(argv)
-    if unused := [f"--{name}" for name, suites in _ONLY.items() if getattr(args, name) and args.suite not in suites]:
-        return cli.tell(f"{', '.join(unused)}: the suite {args.suite} has no such option, leave it out")
+        args = made.parse_args(argv)
 
     def work() -> None:
         if not args.list:
-            own = cli.RUNS / args.suite if args.suite in (ACCELERATOR, COMPILED) else OUT
-            args.out = cli.writable(args.out or own)
+            args.out = cli.writable(args.out)
         left = sum(_measure(job, args) for job in _jobs(config, argv, args))
         if not args.list:
             write(args.out, left)
@@ -104,55 +94,48 @@ def main(argv: list[str] | None = None) -> int:
     return cli.answer(work, args.imports, traceback=args.traceback)
 
 
-def parser() -> argparse.ArgumentParser:
-    """Returns the parser of the command."""
+def parser(suite: str) -> argparse.ArgumentParser:
+    """Returns the parser of the command with the options of a suite; of "" with those that all suites have."""
     made = cli.parser("benchmark", __doc__)
+    made.set_defaults(quick=False, lengths=None, memory=None, peers_python=None)
     add = made.add_argument
-    about = f"what to measure; all: but {PUBLISHED}, {CONTEXT}, {PLAN}, {ACCELERATOR} and {COMPILED}"
-    add("suite", choices=[*SUITES, CONTEXT, PLAN, ACCELERATOR, COMPILED, "all"], help=about)
+    about = f"what to measure; all: but {', '.join(_APART)}. SUITE --help shows its options"
+    add("suite", choices=_SUITES, help=about)
     about = "only contenders with one of these in the name that --list shows"
     add("--only", default="", metavar="TEXT;TEXT", help=about)
     add("--list", action="store_true", help="print the names of cells and contenders, and measure nothing")
-    add("--part", type=_part, default=(1, 1), metavar="I/N", help="the I-th of N parts of the cells, from 1")
+    add("--part", type=cli.part_from(1), default=(1, 1), metavar="I/N", help="the I-th of N parts of the cells, from 1")
     add("--call_seconds", type=float, help=f"longest call that is tried (default: 45, --quick 2, {ACCELERATOR} 10)")
     add("--cell_seconds", type=float, help=f"timing of a cell (default: 15, --quick 4, {ACCELERATOR} 2)")
-    add(
-        "--out",
-        type=cli.directory,
-        metavar="DIR",
-        help=f"default: {OUT}; of {ACCELERATOR} and {COMPILED}: in {cli.RUNS}",
-    )
-    add = made.add_argument_group(f"beside other libraries, and {CONTEXT}").add_argument
-    add("--quick", action="store_true", help=f"few sizes and rounds; not for {CONTEXT}")
-    about = "1, all or 1,all: one pinned core, all cores (default: 1, and all for attention and window)"
-    add("--threads", choices=list(_CORES), metavar="CORES", help=about)
-    add(
-        "--lengths",
-        type=lambda text: tuple(sorted(map(cli.positive, text.split(",")))),
-        metavar="N,N",
-        help="tokens, instead of the suite's own",
-    )
-    about = "a Python that has torch and transformers (default: this one)"
-    add("--peers_python", metavar="PATH", help=about)
-    about = "most for a program, as 24GiB (default: half of the free memory)"
-    add("--memory", type=bytes_of, metavar="SIZE", help=about)
-    about = f"folder of a decoder of transformers; for {PUBLISHED}"
-    add("--checkpoint", type=pathlib.Path, metavar="DIR", help=about)
-    add = made.add_argument_group(f"{CONTEXT}, {PLAN} and {ACCELERATOR}").add_argument
-    add("--config", metavar="FILE", help=f"config of a training; for {CONTEXT} and {PLAN}")
-    add(
-        "--seconds",
-        type=float,
-        help=f"{CONTEXT}: longest call (default: 10); {ACCELERATOR}: end by then (default: 540)",
-    )
-    add("--window", type=cli.positive, help=f"keys of windowed attention; for {CONTEXT} (default: 512)")
-    add("--batch", type=cli.positive, help=f"sequences in a call; for {CONTEXT} (default: 1)")
-    add("--devices", type=cli.positive, help=f"devices to plan for; for {PLAN} (default: 1)")
-    names = [name for name in plan.ACCELERATORS if name != "a100-40"]
-    about = f"names, with commas between; for {PLAN} (default: {','.join(names)})"
-    add("--accelerators", type=lambda text: text.split(","), help=about)
-    about = f"machines to compile for, as v5e:2x4,v6e:1x1,h100:8, of the chips {', '.join(described.CHIPS)}; for {PLAN}"
-    add("--compile", type=lambda text: text.split(","), metavar="NAME,NAME", help=about)
+    out = cli.RUNS / suite if suite in (ACCELERATOR, COMPILED) else OUT
+    add("--out", type=cli.directory, default=out, metavar="DIR", help="default: %(default)s")
+    if suite in (CONTEXT, PLAN):
+        add("--config", metavar="FILE", help="config of a training")
+    if suite in (*SUITES, "all", CONTEXT):
+        about = "1, all or 1,all: one pinned core, all cores (default: 1, and all for attention, window and context)"
+        add("--threads", choices=list(_CORES), metavar="CORES", help=about)
+        lengths = lambda text: tuple(sorted(map(cli.positive, text.split(","))))  # noqa: E731
+        add("--lengths", type=lengths, metavar="N,N", help="tokens, instead of the suite's own")
+        about = "most for a program, as 24GiB (default: half of the free memory)"
+        add("--memory", type=bytes_of, metavar="SIZE", help=about)
+    if suite in (*SUITES, "all"):
+        add("--quick", action="store_true", help="few sizes and rounds")
+        about = "a Python that has torch and transformers (default: this one)"
+        add("--peers_python", metavar="PATH", help=about)
+    if suite == PUBLISHED:
+        add("--checkpoint", type=pathlib.Path, metavar="DIR", help="folder of a decoder of transformers")
+    if suite == CONTEXT:
+        add("--seconds", type=float, default=10.0, help="longest call (default: 10)")
+        add("--window", type=cli.positive, default=512, help="keys of windowed attention (default: 512)")
+        add("--batch", type=cli.positive, default=1, help="sequences in a call (default: 1)")
+    if suite == ACCELERATOR:
+        add("--seconds", type=float, default=540.0, help="end by then (default: 540)")
+    if suite == PLAN:
+        names = lambda text: text.split(",")  # noqa: E731
+        add("--devices", type=cli.positive, help="devices to plan for (default: 1)")
+        add("--accelerators", type=names, metavar="NAME,NAME", help=f"of {', '.join(plan.ACCELERATORS)}")
+        about = f"machines to compile for, as v5e:2x4,v6e:1x1,h100:8, of the chips {', '.join(described.CHIPS)}"
+        add("--compile", type=names, metavar="NAME,NAME", help=about)
     return made
 
 
@@ -182,7 +165,8 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
     """Returns the suites that the command line names.
 
     Raises:
-      ValueError: the config, the checkpoint or an accelerator does not do; jax does not start.
+      ValueError: the config, the checkpoint, a machine or an accelerator does not do; jax does not start.
+      ImportError: a compiler is not installed.
     """
     free, quick = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), args.quick
     limits = dict(cell_seconds=args.cell_seconds or (4 if quick else 15), memory_bytes=args.memory or free / 2)
@@ -191,8 +175,8 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
     counts = {name: [count or cores for count in counts] for name, counts in _CORES.items()}
     command = cli.command_line("benchmark", argv)
     if args.suite == CONTEXT:
-        given, case = inputs.case_of(config, settings.memory_bytes, args.window or 512, args.batch or 1, args.imports)
-        given |= {"seconds": args.seconds or 10.0, "command": command}
+        given, case = inputs.case_of(config, settings.memory_bytes, args.window, args.batch, args.imports)
+        given |= {"seconds": args.seconds, "command": command}
         settings = settings._replace(memory_bytes=2 * settings.memory_bytes, call_seconds=given["seconds"])
         make = functools.partial(inputs.inputs_suite, case)
         return [Job(CONTEXT, make, counts[args.threads or "all"], settings, given, inputs.refuse_unmeasured)]
@@ -200,50 +184,31 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
         given = plan.given_of(config, args.accelerators) | {"command": command}
         make = functools.partial(plan.plan_suite, argv, args.imports, args.devices or 1)
         if args.compile:
-            make = _compiling(argv, args)
+            if args.devices or args.accelerators:
+                raise ValueError("--compile names machines: leave out --devices and --accelerators")
+            machines = [described.machine_of(name) for name in args.compile]
+            described.require_compilers(machines)
+            cache = "" if args.list else str(args.out / "programs.jsonl")
+            make = lambda *_: compiled.plan_suite(argv, args.imports, machines, cache)  # noqa: E731
         return [Job(PLAN, make, [cores], settings._replace(prepare_seconds=_DAY), given, plan.refuse_unmeasured)]
     if args.suite == ACCELERATOR:
         return [_accelerator_job(args, cores)]
     if args.suite == COMPILED:
-        return [_compiled_job(settings._replace(prepare_seconds=_COMPILING), cores, check=not args.list)]
-    if args.suite == PUBLISHED and not (args.checkpoint and (args.checkpoint / "config.json").exists()):
-        raise ValueError(
-            f"--checkpoint={args.checkpoint} is no folder with config.json: give one that transformers reads"
-        )
-    jobs = []
-    for name in [name for name in SUITES if name != PUBLISHED] if args.suite == "all" else [args.suite]:
-        options = {"folder": str(args.checkpoint.resolve())} if name == PUBLISHED else {}
-        threads = counts[args.threads or ("1,all" if name in ("attention", "window") else "1")]
-        jobs.append(Job(name, functools.partial(SUITES[name], **options), threads, settings))
-    return jobs
-
-
-def _compiling(argv: Sequence[str], args: argparse.Namespace) -> Callable[..., cases.Suite]:
-    """Returns what makes the suite of a config on described machines.
-
-    Raises:
-      ValueError: an unknown machine, or options that are for other machines.
-      ImportError: a compiler is not installed.
-    """
-    if args.devices or args.accelerators:
-        raise ValueError("--compile names machines: leave out --devices and --accelerators")
-    machines = [described.machine_of(name) for name in args.compile]
-    described.require_compilers(machines)
-    cache = "" if args.list else str(args.out / "programs.jsonl")
-    return lambda *_: compiled.plan_suite(argv, args.imports, machines, cache)
-
-
-def _compiled_job(settings: runner.Settings, cores: int, check: bool) -> Job:
-    """Returns the suite of all encodings and known models; records of these versions of jax are kept.
-
-    Raises:
-      ImportError: a compiler is not installed.
-    """
-    suite = compiled.compiled_suite()
-    if check:
-        described.require_compilers([described.machine_of(c.name) for c in suite.contenders])
-    version = importlib.metadata.version("jax")
-    return Job(COMPILED, lambda *_: suite, [cores], settings, keeps=lambda r: r["versions"]["jax"] == version)
+        suite, version = compiled.compiled_suite(), importlib.metadata.version("jax")
+        if not args.list:
+            described.require_compilers([described.machine_of(c.name) for c in suite.contenders])
+        keeps = lambda record: record["versions"]["jax"] == version  # noqa: E731
+        settings = settings._replace(prepare_seconds=_COMPILING)
+        return [Job(COMPILED, lambda *_: suite, [cores], settings, keeps=keeps)]
+    makers = {name: SUITES[name] for name in ([args.suite] if args.suite in SUITES else SUITES) if name != PUBLISHED}
+    if args.suite == PUBLISHED:
+        if not (args.checkpoint and (args.checkpoint / "config.json").exists()):
+            raise ValueError(
+                f"--checkpoint={args.checkpoint} is no folder with config.json: give one that transformers reads"
+            )
+        makers[PUBLISHED] = functools.partial(cases.published, folder=str(args.checkpoint.resolve()))
+    threads = {name: args.threads or ("1,all" if name in ("attention", "window") else "1") for name in makers}
+    return [Job(name, make, counts[threads[name]], settings) for name, make in makers.items()]
 
 
 def _accelerator_job(args: argparse.Namespace, cores: int) -> Job:
@@ -252,7 +217,7 @@ def _accelerator_job(args: argparse.Namespace, cores: int) -> Job:
     Raises:
       ValueError: jax does not start here.
     """
-    end = time.monotonic() + (args.seconds or 540.0)
+    end = time.monotonic() + args.seconds
     with contextlib.closing(
         runner.Worker(cases.Contender("", "jax", {}), {"jax": sys.executable}, None, cores)
     ) as worker:
@@ -391,13 +356,6 @@ def write(out: pathlib.Path, left: int = 0) -> None:
             paths.append(save(figure, out / f"{name}.png", dpi=120))
     print(text)
     print(out / "table.md", *sorted(out.glob("results*.jsonl")), *paths, sep="\n")
-
-
-def _part(text: str) -> tuple[int, int]:
-    index, slash, count = text.partition("/")
-    if not (index.isdigit() and count.isdigit() and 1 <= int(index) <= int(count)):
-        raise argparse.ArgumentTypeError(f"expected I/N with I from 1 to N, as in 1/4, got {text!r}")
-    return int(index), int(count)
 
 
 if __name__ == "__main__":

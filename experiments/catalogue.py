@@ -10,15 +10,9 @@ The facts come from the classes and their docstrings. Errors are one line and ex
 
 import pathlib
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from experiments import cli
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
-_NARROW = 110  # columns; the table leaves out declarations below them
 _HOME = pathlib.Path(__file__).parents[1]
 PAGE, STUB = _HOME / "docs" / "catalogue.md", _HOME / "posjax" / "encodings" / "__init__.pyi"
 
@@ -68,18 +62,9 @@ def _of_library(cls: type) -> bool:
 
 def _show(family: str | None) -> None:
     from rich.console import Console
+    from rich.markdown import Markdown
 
-    from posjax.describe.catalogue import (
-        arxiv_number,
-        catalogue,
-        catalogue_cells,
-        citation,
-        defining_module,
-        documentation,
-        summary,
-        summing_up,
-        values,
-    )
+    from posjax.describe.catalogue import catalogue, defining_module, to_markdown, values
     from posjax.spec import nearest
 
     rows, kinds = catalogue(), values()
@@ -87,38 +72,10 @@ def _show(family: str | None) -> None:
     if family is not None and family not in families:
         raise ValueError(f"no family is named {family!r}; {nearest(family, families)}")
     chosen = families if family is None else [family]
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console.width = 120
-    columns = ["summary", "acts", "learns", "axes", "relative", *(["declares"] if console.width >= _NARROW else [])]
-    for name in chosen:
-        lines = []
-        for row in (row for row in rows if row.family == name):
-            cells = catalogue_cells(row) | {"declares": catalogue_cells(row)["declares"].replace("_", " ")}
-            lines.append([row.name, *(cells[column] for column in columns), row.arxiv or row.citation or ""])
-        if lines:
-            console.print(_table(name, ["encoding", *columns, "arXiv"], lines))
-        if members := [cls for cls in kinds if defining_module(cls) == name]:
-            texts = {cls.spec_name: documentation(cls) for cls in members}
-            lines = [[key, summary(text), arxiv_number(text) or citation(text) or ""] for key, text in texts.items()]
-            console.print(_table(f"{name}: arguments of encodings", ["value", "summary", "arXiv"], lines))
-    shown = [row for row in rows if row.family in chosen], [cls for cls in kinds if defining_module(cls) in chosen]
-    console.print(summing_up(*shown))
-
-
-def _table(title: str, columns: Sequence[str], lines: Sequence[Sequence[str]]) -> "Table":
-    """Returns a table for a terminal; columns of words share the width that the others leave."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    look = dict(title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=True)
-    view, ratios = Table(title=Text(title), **look), {"summary": 5, "acts": 2, "learns": 2, "declares": 2}
-    for column in columns:
-        view.add_column(column, ratio=ratios.get(column), no_wrap=column not in ratios)
-    for line in lines:
-        view.add_row(*map(Text, line))
-    return view
+    text = to_markdown(
+        [row for row in rows if row.family in chosen], [cls for cls in kinds if defining_module(cls) in chosen]
+    )
+    Console(width=None if sys.stdout.isatty() else 120).print(Markdown(text))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ return the exit code of `answer`. A command writes under runs/ by default. Confi
 imports them, so other commands work without.
 
 Exit codes: 0 done; 2 for a user's mistake, in one line on stderr; 75 for a stop (Ctrl-C; for runs also SIGTERM): the same
-command resumes the run. jax is not imported here, so `--help` answers at once.
+command resumes the run. jax is not imported before a command line is read, so `--help` answers at once.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import pathlib
 import re
 import shlex
 import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
     from experiments.records import Records
 
-# Errors that a user can mend (CheckpointError is a ValueError); all others keep their tracebacks.
-USER_ERRORS = (ValueError, OSError, FloatingPointError, ImportError)
 EXIT_MISTAKE = 2
 EXIT_STOPPED = os.EX_TEMPFAIL  # 75 in sysexits.h: temporary failure, try again
 _LAST_WORDS = 3.0  # seconds for the other processes to report why they end
@@ -43,11 +42,7 @@ RUNS = pathlib.Path("runs")  # default folder of results
 _HOME = pathlib.Path(__file__).parents[1]  # the folder of configs/
 # A label in brackets may hold any character, such as = or a dot: encodings["rope(base=0.5)"]
 _LABEL = r"""\[(?:"[^"]*"|'[^']*')\]"""
-_OVERRIDE = re.compile(rf"--(?P<no>no)?config\.(?P<field>(?:{_LABEL}|[^=])+)")
-
-
-class UsageError(Exception):
-    """An error of the command line; the message is one line."""
+_OVERRIDE = re.compile(rf"--config\.(?P<field>(?:{_LABEL}|[^=])+)")
 
 
 class StoppedRun(Exception):
@@ -64,43 +59,21 @@ def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, trace
     """
     tune_allocator()  # before jax is imported
     try:
-        if imports:
-            from posjax.user_code import import_user_code
+        import posjax.cli
 
-            import_user_code(imports)
-        code = work() or 0
-        sys.stdout.flush()
-        return code
+        return posjax.cli.answer(work, imports, traceback=traceback)
     except StoppedRun as stopped:
         print(f"{stopped}; the same command goes on from there", flush=True)
-        return EXIT_STOPPED
     except KeyboardInterrupt:  # before a run has begun, or a second time
         print("interrupted", file=sys.stderr)
-        return EXIT_STOPPED
-    except UsageError as error:
-        return tell(error)
-    except _broken() as problem:
-        from posjax.cli import line_of
-        from posjax.extras import lost_output
-
-        line = line_of(lost_output(problem) or problem)
-        if traceback or line is None:
-            raise
-        return tell(line, " (--traceback shows where)")
+    return EXIT_STOPPED
 
 
-def _broken() -> tuple[type[BaseException], ...]:
-    """Returns the errors of a user's mistake or of a user's hook; called where one was raised, since this imports jax."""
-    from posjax.user_code import BROKEN
-
-    return BROKEN
-
-
-def tell(error: Any, hint: str = "") -> int:
+def tell(error: Any) -> int:
     """Prints an error as one line on stderr; returns the exit code."""
     from posjax.extras import message_of  # posjax imports jax
 
-    print("error:", f"{message_of(error)}{hint}", file=sys.stderr)
+    print("error:", message_of(error), file=sys.stderr)
     return EXIT_MISTAKE
 
 
@@ -108,17 +81,15 @@ def writable(directory: str | os.PathLike, flag: str = "--out") -> pathlib.Path:
     """Makes and returns a directory. Long computations call this before they begin.
 
     Raises:
-      UsageError: the directory is not writable.
+      ValueError: the directory is not writable.
     """
     path = pathlib.Path(directory)
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / f".posjax-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
-        why = error.strerror if error.filename in (None, str(path)) else f"{error.filename}: {error.strerror}"
-        raise UsageError(f"{flag}={path}: nothing can be written there ({why}); give another directory") from error
+        reason = f"{flag}={path}: nothing can be written there ({error.strerror}); give another directory"
+        raise ValueError(reason) from error
     return path
 
 
@@ -232,7 +203,7 @@ def config_parser(
         made.add_argument("--process", type=int, help="number of this one, from 0 on")
     if rows:
         about = "only the I-th of N equal parts of the rows, from 0 on"
-        made.add_argument("--rows", dest="part", type=_part, metavar="I/N", help=about)
+        made.add_argument("--rows", dest="part", type=part_from(0), metavar="I/N", help=about)
     if options is not None:
         options(made)
     return made
@@ -246,10 +217,10 @@ def read(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> "tuple[Co
         if args.config is None:
             lines = (line.strip() for line in (parser.description or "").splitlines())
             example = next((line for line in lines if line.startswith("python -m")), "--config=configs/x.py")
-            raise UsageError(f"--config=FILE is missing, for example: {example}")
+            raise ValueError(f"--config=FILE is missing, for example: {example}")
         config = load(args.config)
         set_fields(config, overrides)
-    except (UsageError, SyntaxError, *USER_ERRORS) as error:
+    except (ValueError, OSError, ImportError, SyntaxError) as error:
         sys.exit(tell(error))
     return config, args
 
@@ -301,14 +272,17 @@ def run_study(study: Any, workdir: pathlib.Path, command: str, part: tuple[int, 
         raise StoppedRun(stopped) from None
 
 
-def _part(text: str) -> tuple[int, int]:
-    """Reads I/N; the type of --rows."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or int(match[1]) >= int(match[2]):
-        raise argparse.ArgumentTypeError(
-            f"expected I/N with I from 0 to N - 1, as 0/4 for the first of four parts, got {text!r}"
-        )
-    return int(match[1]), int(match[2])
+def part_from(first: int) -> Callable[[str], tuple[int, int]]:
+    """Returns the type of an argument I/N: the I-th of N parts, counted from `first`."""
+
+    def part(text: str) -> tuple[int, int]:
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        if not match or not first <= int(match[1]) < int(match[2]) + first:
+            ends = f"I from {first} to N{' - 1' * (first == 0)}"
+            raise argparse.ArgumentTypeError(f"expected I/N with {ends}, as {first}/4 for the first of 4, got {text!r}")
+        return int(match[1]), int(match[2])
+
+    return part
 
 
 def command_line(command: str, given: Sequence[str] | None = None) -> str:
@@ -370,7 +344,7 @@ def alone_in(
       together: whether several processes do the work; the first one holds the lock.
 
     Raises:
-      UsageError: the workdir is locked, belongs to another command, or is not writable.
+      ValueError: the workdir is locked, belongs to another command, or is not writable.
     """
     if together:
         import jax
@@ -386,7 +360,7 @@ def alone_in(
             stack.enter_context(_locked(workdir / f".lock-{part[0]}-of-{part[1]}", fcntl.LOCK_EX))
         before = lock.read().strip()
         if before and before != command:
-            raise UsageError(
+            raise ValueError(
                 f"{workdir} holds what experiments.{before} has written (.lock says so): give another --workdir"
             )
         if not before:
@@ -408,7 +382,7 @@ def _locked(path: pathlib.Path, kind: int) -> Iterator[Any]:
         try:
             fcntl.flock(lock, kind | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise UsageError(
+            raise ValueError(
                 f"another process is at work in {path.parent}: wait for it, or give another --workdir"
             ) from None
         yield lock
@@ -418,69 +392,63 @@ def load(value: str) -> "ConfigDict":
     """Returns the config that `FILE[:argument]` names, without overrides.
 
     Raises:
-      UsageError: the file is missing, or is not a config.
+      ValueError: the file is missing, or is not a config.
     """
     name, colon, argument = value.partition(":")
     path = _find(value, name)
     spec = importlib.util.spec_from_file_location("_posjax_config", path)
     if spec is None:
-        raise UsageError(f"--config={value}: {name!r} is not a Python file")
+        raise ValueError(f"--config={value}: {name!r} is not a Python file")
     if str(_HOME) not in sys.path:
         sys.path.append(str(_HOME))  # configs import from each other
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     if not hasattr(module, "get_config"):
-        raise UsageError(f"--config={value}: {name!r} has no get_config()")
+        raise ValueError(f"--config={value}: {name!r} has no get_config()")
     return module.get_config(argument) if colon else module.get_config()
 
 
 def _find(value: str, name: str) -> pathlib.Path:
     """Returns the file, relative to this folder or to the package: configs/vit.py is found from any folder."""
-    given, installed = pathlib.Path(name), _HOME / name
-    for path in (given, installed):
+    places, near = (pathlib.Path(name), _HOME / name), []
+    for path in places:
         if path.is_file():
             return path
-    near = _nearest_file(given) or _nearest_file(installed)
-    where = "" if near or not (_HOME / "configs").is_dir() else f"; those of posjax are in {_HOME / 'configs'}"
-    raise UsageError(f"--config={value}: there is no file {name!r}{near}{where}")
-
-
-def _nearest_file(path: pathlib.Path) -> str:
-    near = difflib.get_close_matches(path.name, [other.name for other in path.parent.glob("*.py")], n=1)
-    return f"; did you mean {path.parent / near[0]}?" if near else ""
+        names = difflib.get_close_matches(path.name, [other.name for other in path.parent.glob("*.py")], n=1)
+        near += [path.parent / other for other in names]
+    hint = f"did you mean {near[0]}?" if near else f"those of posjax are in {_HOME / 'configs'}"
+    raise ValueError(f"--config={value}: there is no file {name!r}; {hint}")
 
 
 def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
     """Sets the fields of a config, and locks it.
 
     Args:
-      overrides: --config.a.b=1, --config.a["1%"].b=1, --noconfig.flag and so on; of a field named twice the last counts.
+      overrides: --config.a.b=1, --config.a["1%"].b=1 and so on; of a field named twice the last counts.
 
     Raises:
-      UsageError: the field is unknown, or the value has another type.
+      ValueError: the field is unknown, or the value has another type.
     """
     fields = {name: (group, key) for name, group, key in _fields(config)}
     for word in overrides:
         match = _OVERRIDE.match(word)
         name = re.sub(_LABEL, lambda label: f'["{label[0][2:-2]}"]', match["field"])
         if name not in fields:
-            near = _nearest(name, list(fields))
-            hint = f"did you mean {near}?" if near else f"the fields are {', '.join(fields)}"
-            raise UsageError(f"{word}: no such field; {hint}")
+            near = difflib.get_close_matches(name, fields, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"the fields are {', '.join(fields)}"
+            raise ValueError(f"{word}: no such field; {hint}")
         (group, key), value = fields[name], word[match.end() :]
         if value == "=None" and group[key] is None:
             continue
         if isinstance(group[key], type(config)):
-            raise UsageError(f"{word}: expected group of fields")
+            raise ValueError(f"{word}: expected group of fields")
         kind = group.get_type(key)
-        if kind is bool and not value:  # --config.flag, --noconfig.flag
-            value = f"={not match['no']}"
         try:
-            if not value or (match["no"] and kind is not bool):
+            if not value:
                 raise ValueError
             group[key] = _READERS.get(kind, _literal)(value[1:])
         except (ValueError, TypeError, KeyError):
-            raise UsageError(f"{word}: expected {kind.__name__}") from None
+            raise ValueError(f"{word}: expected {kind.__name__}") from None
     config.lock()
 
 
@@ -511,14 +479,3 @@ def _fields(config: "ConfigDict", prefix: str = "") -> "Iterator[tuple[str, Conf
         yield name, config, key
         if isinstance(config[key], type(config)):
             yield from _fields(config[key], name)
-
-
-def _nearest(field: str, fields: Sequence[str]) -> str | None:
-    """Returns the most similar field, by its whole name or, with less weight, by its last part."""
-
-    def likeness(other: str) -> float:
-        last = difflib.SequenceMatcher(None, field.split(".")[-1], other.split(".")[-1]).ratio()
-        return max(difflib.SequenceMatcher(None, field, other).ratio(), 0.95 * last)
-
-    best = max(fields, key=likeness, default=None)
-    return best if best is not None and likeness(best) >= 0.6 else None

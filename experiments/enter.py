@@ -13,9 +13,7 @@ trained then.
 """
 
 import argparse
-import hashlib
 import pathlib
-import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -50,65 +48,57 @@ def _enter(config: "ConfigDict", args: argparse.Namespace) -> int:
 
     encoding, *others = encodings_of(args.spec)
     if others:
-        raise cli.UsageError(f"{args.spec} registers {1 + len(others)} encodings: enter one as a spec, with --import")
+        raise ValueError(f"{args.spec} registers {1 + len(others)} encodings: enter one as a spec, with --import")
     with config.unlocked():
-        if args.data_dir:
-            _use_data(config, args.data_dir)
-        _add_entry(config, encoding)
+        _add_entry(config, encoding, args.data_dir)
     study = plan(config)
     if failed := check_all([encoding]):
         return failed
-    name = folder_of(encoding, [args.spec, *args.imports], str(args.data_dir or ""))
-    workdir = args.workdir or cli.RUNS / "enter" / name
+    workdir = args.workdir or cli.RUNS / "enter" / folder_of(encoding, [args.spec, *args.imports], args.data_dir)
     with cli.alone_in(workdir, "enter"):
         cli.run_study(study, workdir, "enter")
     print(f"\nThe page to attach: {workdir / 'README.md'}")
     return 0
 
 
-def folder_of(encoding: "Encoding", sources: list[str], data: str = "") -> str:
+def folder_of(encoding: "Encoding", sources: list[str], data_dir: pathlib.Path | None = None) -> str:
     """Returns the name of the folder of an encoding, its code and its data: edited code has records of its own."""
-    files = sorted(path for source in sources if (path := pathlib.Path(source)).suffix == ".py")
-    digest = hashlib.sha256(f"{encoding}{data}".encode())
-    for path in files:
-        digest.update(path.read_bytes())
-    name = re.sub(r"\W+", "-", str(encoding)).strip("-")
-    return f"{name}-{digest.hexdigest()[:8]}"
+    from experiments.studies.weights import plain
+    from posjax.jsonl import config_hash
+
+    code = [pathlib.Path(source).read_text() for source in sorted(sources) if source.endswith(".py")]
+    digest = config_hash({"encoding": str(encoding), "data": str(data_dir), "code": code})
+    return f"{plain(str(encoding)).strip('-')}-{digest[:8]}"
 
 
-def _use_data(config: "ConfigDict", directory: pathlib.Path) -> None:
-    """Keeps the study that suits a folder, on its files: the ViT on pictures of 32x32 pixels, else the decoder."""
-    pictures = any(path.suffix.lower() in PICTURES for path in directory.rglob("*"))
-    for name, study in list(config.studies.items()):
-        if (study.task == "language_model") == pictures:
-            del config.studies[name]
-        elif pictures:
-            study.data.update(name="folder", data_dir=str(directory), image_size=(32, 32))
-            study.model.patch_size = 4
-        else:
-            study.data.update(name=directory.resolve().name, files=str(directory))
-
-
-def _add_entry(config: "ConfigDict", encoding: "Encoding") -> None:
-    """Adds the encoding to each study of the config that it can run in; the other studies are left out.
+def _add_entry(config: "ConfigDict", encoding: "Encoding", data_dir: pathlib.Path | None) -> None:
+    """Adds the encoding to each study of the config that it, and a folder of the user's, suit; leaves the others out.
 
     Raises:
-      UsageError: it can run in none.
+      ValueError: no study is left.
     """
     from ml_collections import ConfigDict
 
     from posjax.describe.worlds import axes_taken
     from posjax.encoding import Needs
 
+    pictures = data_dir and any(path.suffix.lower() in PICTURES for path in data_dir.rglob("*"))
     for name, study in list(config.studies.items()):
-        num_axes = 1 if study.task == "language_model" else 2
-        if num_axes in axes_taken(encoding) and (num_axes == 2 or Needs.BOTH_DIRECTIONS not in encoding.needs):
-            study.encodings = ConfigDict({ENTRY: str(encoding)} | dict(study.encodings), sort_keys=False)
-        else:
+        text = study.task == "language_model"
+        axes = axes_taken(encoding)
+        suits = 1 in axes and Needs.BOTH_DIRECTIONS not in encoding.needs if text else 2 in axes
+        if not suits or (data_dir and pictures == text):
             del config.studies[name]
+            continue
+        study.encodings = ConfigDict({ENTRY: str(encoding)} | dict(study.encodings), sort_keys=False)
+        if pictures:
+            study.data.update(name="folder", data_dir=str(data_dir), image_size=(32, 32))
+            study.model.patch_size = 4
+        elif data_dir:
+            study.data.update(name=data_dir.resolve().name, files=str(data_dir))
     config.against = BESIDE
     if not config.studies:
-        raise cli.UsageError(f"{encoding} suits no study here: positions on a line, causally, or (row, column)")
+        raise ValueError(f"{encoding} suits no study here: positions on a line, causally, or (row, column)")
 
 
 if __name__ == "__main__":

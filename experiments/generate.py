@@ -49,7 +49,7 @@ def _generate(args: argparse.Namespace) -> None:
     from posjax.training.initial import Start, of_own
 
     if (args.prompt is None) == (args.prompt_file is None):
-        raise cli.UsageError("give one of --prompt and --prompt_file")
+        raise ValueError("give one of --prompt and --prompt_file")
     text = pathlib.Path(args.prompt_file).read_text() if args.prompt is None else args.prompt
     start = Start(args.checkpoint, args.ignore)
     model, params = start.model, start.of_seeds(start.run.seeds[:1] if start.run else (0,))[0]

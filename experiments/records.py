@@ -17,21 +17,6 @@ from typing import Any
 import numpy as np
 from absl import logging
 
-from posjax.checks import (
-    AMOUNT,
-    COUNT,
-    FINITE,
-    GROUP,
-    NUMBER,
-    POSITIVE,
-    TEXT,
-    check,
-    each_of,
-    either,
-    maybe,
-    several,
-    whole,
-)
 from posjax.jsonl import append_jsonl, read_lines
 
 RESULTS, TUNING = "results.jsonl", "tuning.jsonl"
@@ -107,17 +92,16 @@ class Record:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> "Record":
-        """Returns the record of a file's line, and validates it, as users may edit files.
+        """Returns the record of a file's line.
 
         Raises:
-          ValueError: a field is missing, unknown or of another type; the message names it.
+          ValueError: a field is missing or unknown, or the place of a metric is no number; the message names it.
         """
-        check("a record", fields, _KINDS)
-        check("a record", fields, dict.fromkeys(fields, FINITE))
-        if missing := [name for name in _REQUIRED if name not in fields]:
-            raise ValueError(f"the record of {fields.get('study')!r}, row {fields.get('row')!r}, lacks {missing}")
-        if unknown := sorted(fields.keys() - _KINDS.keys()):
-            raise ValueError(f"the record of {fields['study']!r}, row {fields['row']!r}, has unknown fields {unknown}")
+        known = {field.name for field in dataclasses.fields(cls)}
+        for problem, names in (("lacks", _REQUIRED - fields.keys()), ("has unknown fields", fields.keys() - known)):
+            if names:
+                where = f"the record of {fields.get('study')!r}, row {fields.get('row')!r}"
+                raise ValueError(f"{where}, {problem} {sorted(names)}")
         metrics = {
             name: {_at(text): number for text, number in value.items()} if isinstance(value, Mapping) else value
             for name, value in fields["metrics"].items()
@@ -141,39 +125,12 @@ class Record:
         return {name: value for name, value in written.items() if name not in defaults or value != defaults[name]}
 
 
-_COUNT = whole(COUNT.what, 0, 2**63 - 1)
-_KINDS = {
-    **dict.fromkeys(("study", "row", "encoding", "run", "config_hash", "base", "data", "data_digest", "device"), TEXT),
-    **dict.fromkeys(("on", "unit", "bos", "equal_to", "each"), TEXT),
-    **dict.fromkeys(("seed", "steps", "parameters"), _COUNT),
-    "trained_at": maybe(_COUNT),
-    "wall_time": AMOUNT,
-    **dict.fromkeys(("step_time", "evaluation_time"), maybe(AMOUNT)),
-    **dict.fromkeys(("learning_rate", "passes"), maybe(POSITIVE)),
-    "versions": GROUP,
-    **dict.fromkeys(("tuned", "point"), maybe(GROUP)),
-    "documents": several(TEXT),
-    "guess": each_of(NUMBER),
-    "speed": each_of(NUMBER),
-    "metrics": each_of(maybe(either(NUMBER, each_of(maybe(NUMBER))))),
-}
-_REQUIRED = [f.name for f in dataclasses.fields(Record) if f.default is f.default_factory is dataclasses.MISSING]
+_REQUIRED = {f.name for f in dataclasses.fields(Record) if f.default is f.default_factory is dataclasses.MISSING}
 
 
 def _at(text: str) -> At:
-    """Returns the number or numbers of "256" or "256/0.5".
-
-    Raises:
-      ValueError: the text is not a finite number or two.
-    """
-    try:
-        numbers = tuple(int(part) if part.isdigit() else float(part) for part in text.split("/"))
-    except ValueError:
-        raise ValueError(
-            f"a metric is given at {text!r}, which is not a number: write 256, or 256/0.5 for two"
-        ) from None
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError(f"a metric is given at {text!r}, which is not finite")
+    """Returns the number or numbers of "256" or "256/0.5"."""
+    numbers = tuple(int(part) if part.isdigit() else float(part) for part in text.split("/"))
     return numbers[0] if len(numbers) == 1 else numbers
 
 
@@ -201,12 +158,12 @@ def append_records(path: pathlib.Path, records: Iterable[Record]) -> None:
 def last_written(records: Iterable[Record]) -> list[Record]:
     """Returns the records that were written last for each row: a repeated row replaces itself. Rows keep their order."""
     rows: dict[tuple[str, str], dict[int, Record]] = {}
-    for each in records:
-        row = rows.setdefault((each.study, each.row), {})
-        if any(other.config_hash != each.config_hash for other in row.values()):
+    for record in records:
+        row = rows.setdefault((record.study, record.row), {})
+        if any(other.config_hash != record.config_hash for other in row.values()):
             row.clear()
-        row[each.seed] = each
-    return [each for row in rows.values() for each in row.values()]
+        row[record.seed] = record
+    return [record for row in rows.values() for record in row.values()]
 
 
 def read_study(directory: pathlib.Path, parts: bool = False) -> "Records":
@@ -224,15 +181,15 @@ def read_study(directory: pathlib.Path, parts: bool = False) -> "Records":
 def with_scores(records: Iterable[Record], points: Iterable[Record]) -> list[Record]:
     """Adds the scores of tuning points to the `tuned` of records: values may be added after the rows have run."""
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for each in points:
-        score = next(iter(each.metrics.values()))
-        scores = found.setdefault((each.study, each.base), {})
-        scores.setdefault(point_text(each.point or {}), []).append(math.nan if score is None else score)
+    for point in points:
+        score = next(iter(point.metrics.values()))
+        scores = found.setdefault((point.study, point.base), {})
+        scores.setdefault(point_text(point.point or {}), []).append(math.nan if score is None else score)
     made = []
     for record in records:
         scores = found.get((record.study, record.base))
         if record.tuned and scores:
-            means = record.tuned["scores"] | {text: finite(np.mean(each)) for text, each in scores.items()}
+            means = record.tuned["scores"] | {text: finite(np.mean(values)) for text, values in scores.items()}
             tuned = record.tuned | {"scores": dict(sorted(means.items(), key=_order))}
             record = dataclasses.replace(record, tuned=tuned)
         made.append(record)

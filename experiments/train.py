@@ -32,8 +32,11 @@ from experiments import cli
 def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     """Trains the model of a config and writes its record."""
     from experiments.progress import Progress, StopRequest
-    from experiments.records import append_records
+    from experiments.records import Record, append_records
     from experiments.studies import environment
+    from experiments.studies.engine import fields_of
+    from experiments.studies.measures import Subject, scores
+    from experiments.studies.plan import Row
     from experiments.studies.weights import Weights
     from posjax.training.identity import read_run
     from posjax.training.initial import as_started, initial_params, options_of, start_of
@@ -61,40 +64,15 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     run = Run.of_result(task, config, seeds, result)
     if not is_first():
         return
-    record = _record(Weights(run, read_run(workdir)["hash"], result.metrics, workdir))
+    weights = Weights(run, read_run(workdir)["hash"], result.metrics, workdir)
+    row = Row("train", config.model.encoding, config.model.encoding, config)
+    (metrics,) = scores(Subject(row, config, weights, weights, seeds), ConfigDict())
+    fields = fields_of(row, weights, weights, {}) | environment.recorded()
+    record = Record(**fields, seed=config.seed, metrics=metrics)
     (workdir / "result.jsonl").unlink(missing_ok=True)
     append_records(workdir / "result.jsonl", [record])
     shown = {name: value for name, value in record.metrics.items() if name != "training loss"}
     print(f"{record.encoding}: {shown} after {config.steps} steps, in {workdir}")
-
-
-def _record(weights):
-    """Returns the record of a finished training."""
-    from experiments.records import Record
-    from experiments.studies import environment
-    from experiments.studies.engine import about_run, trained_at, unit_of_lengths
-    from experiments.studies.measures import Subject, scores
-    from experiments.studies.plan import Row, encoding_of
-    from experiments.studies.weights import rate_of
-
-    config, task = weights.run.config, weights.run.task
-    row = Row("train", config.model.encoding, config.model.encoding, config)
-    (metrics,) = scores(Subject(row, config, weights, weights, weights.run.seeds), ConfigDict())
-    return Record(
-        study=row.study,
-        row=row.label,
-        base=row.label,
-        encoding=encoding_of(config),
-        seed=config.seed,
-        run=weights.hash,
-        config_hash=weights.hash,
-        learning_rate=rate_of(config),
-        unit=unit_of_lengths(row, task, {}),
-        trained_at=trained_at(row, task, {}),
-        metrics=metrics,
-        **about_run(weights.run),
-        **environment.recorded(),
-    )
 
 
 if __name__ == "__main__":

@@ -21,15 +21,6 @@ def _is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value) and abs(value) < 3e38  # as float32 can hold them
 
 
-def _is_finite(value: Any) -> bool:
-    """Whether all numbers in a JSON value are finite; 1e999 is not."""
-    if isinstance(value, Mapping):
-        return all(map(_is_finite, value.values()))
-    if isinstance(value, list):
-        return all(map(_is_finite, value))
-    return not isinstance(value, float) or math.isfinite(value)
-
-
 def whole(what: str, least: int, most: int = MOST - 1) -> Kind:
     return Kind(what, lambda value: type(value) is int and least <= value <= most)
 
@@ -45,7 +36,6 @@ SHARE = Kind("a number above 0 and not above 1", lambda value: _is_number(value)
 FLAG = Kind("true or false", lambda value: type(value) is bool)
 TEXT = Kind("text", lambda value: isinstance(value, str))
 GROUP = Kind("a group of keys", lambda value: isinstance(value, Mapping))
-FINITE = Kind("JSON of finite numbers", _is_finite)
 
 
 def maybe(kind: Kind) -> Kind:
@@ -64,14 +54,6 @@ def several(kind: Kind, least: int = 0, most: int = 2**20) -> Kind:
         return isinstance(value, (list, tuple)) and least <= len(value) <= most and all(map(kind.holds, value))
 
     return Kind(f"a list{length} whose items are {kind.what}", holds)
-
-
-def each_of(kind: Kind) -> Kind:
-    """A group whose values are of one kind, under keys of any name."""
-    return Kind(
-        f"a group whose values are {kind.what}",
-        lambda value: isinstance(value, Mapping) and all(map(kind.holds, value.values())),
-    )
 
 
 def check(where: str, fields: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:

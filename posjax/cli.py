@@ -41,25 +41,41 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    traceback = "--traceback" in (sys.argv if argv is None else argv)
-    try:
-        args = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+
+    def work() -> int:
+        args = _parser().parse_args(words)
         import_user_code(args.imports)
-        code = args.run(args)
+        return args.run(args)
+
+    return answer(work, traceback="--traceback" in words)
+
+
+def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, traceback: bool = False) -> int:
+    """Does the work of a command and returns its exit code; a user's mistake is one line on stderr, and 2.
+
+    Args:
+      work: function that returns None or an exit code.
+      imports: files and modules of user code, imported before `work` runs.
+      traceback: raises users' mistakes.
+    """
+    try:
+        import_user_code(imports)
+        code = work() or 0
         sys.stdout.flush()
         return code
     except BROKEN as problem:
         error = lost_output(problem) or problem
         if isinstance(error, BrokenPipeError):  # the reader has left, as of `posjax explain rope | head`
             return 0
-        line = None if traceback else line_of(error)
+        line = None if traceback else _line_of(error)
         if line is None:
             raise
         print("error:", line, file=sys.stderr)
         return 2
 
 
-def line_of(error: BaseException) -> str | None:
+def _line_of(error: BaseException) -> str | None:
     """Returns a user's mistake as one line, None for another error."""
     if isinstance(error, _MISTAKES):
         return place_of(error) or message_of(error)

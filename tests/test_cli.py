@@ -50,7 +50,6 @@ def main(config, workdir):
         raise __import__("builtins").__dict__[config.raises]("line one\\n  line two")
     print(config.to_json(sort_keys=True))
     print(workdir)
-    print("jax" in sys.modules)
 
 if __name__ == "__main__":
     run(main, __doc__)
@@ -82,14 +81,20 @@ def call(directory, monkeypatch, capsys):
     return function
 
 
-def test_overrides_reach_main_and_jax_is_not_imported(directory, tmp_path):
-    overrides = ["--config.model.width", "8", "--noconfig.model.flag", "--config.model.shape=(7,)", "--config.seed=5"]
+def test_overrides_reach_main(directory, tmp_path):
+    overrides = [
+        "--config.model.width",
+        "8",
+        "--config.model.flag=False",
+        "--config.model.shape=(7,)",
+        "--config.seed=5",
+    ]
     overrides += ['--config.rows["rope(base=0.5)"]=rope(base=0.7)']
     command = [sys.executable, "-m", "throwaway", "--config=x.py", *overrides, f"--workdir={tmp_path}"]
     environment = os.environ | {"PYTHONPATH": f"{REPO}{os.pathsep}{directory}"}
     result = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (0, "")
-    config, workdir, jax_imported = result.stdout.splitlines()
+    config, workdir = result.stdout.splitlines()
     assert json.loads(config) == {
         "model": {"width": 8, "flag": False, "shape": [7], "name": "a", "rate": 0.1},
         "steps": 3,
@@ -97,7 +102,12 @@ def test_overrides_reach_main_and_jax_is_not_imported(directory, tmp_path):
         "raises": "",
         "rows": {"rope(base=0.5)": "rope(base=0.7)"},
     }
-    assert (workdir, jax_imported) == (str(tmp_path), "False")
+    assert workdir == str(tmp_path)
+
+
+def test_jax_is_not_imported_for_help():
+    code = "import sys; from experiments import cli; cli.config_parser('train', ''); print('jax' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=REPO, text=True) == "False\n"
 
 
 def test_a_name_that_is_no_identifier_is_quoted():
@@ -109,9 +119,9 @@ def test_a_name_that_is_no_identifier_is_quoted():
     assert config.studies.plain.shape == (5,)  # of a field given twice the last counts
     cli.set_fields(config, ["--config.word="])
     assert config.word == ""
-    with pytest.raises(cli.UsageError, match="expected str"):
+    with pytest.raises(ValueError, match="expected str"):
         cli.set_fields(config, ["--config.word"])
-    with pytest.raises(cli.UsageError, match=r'no such field; did you mean studies\["1%"\].steps\?'):
+    with pytest.raises(ValueError, match=r'no such field; did you mean studies\["1%"\].steps\?'):
         cli.set_fields(config, ["--config.studies.1%.steps=4"])
 
 
@@ -162,9 +172,9 @@ def test_a_stopped_run_has_an_exit_code_of_its_own(call):
         (["--config=x.py", "--wrokdir=a"], "--wrokdir=a; did you mean --workdir?"),
         (["--config=x.py", "steps=3"], "--name=value"),
         (["--config=x.py", "--workdir=x.py/y"], "--workdir=x.py/y"),
-        (["--config=x.py", "--config.raises=ValueError"], "line one line two (--traceback shows where)"),
-        (["--config=x.py", "--config.raises=ImportError"], "line one line two (--traceback shows where)"),
-        (["--config=x.py", "--config.raises=FloatingPointError"], "line one line two (--traceback shows where)"),
+        (["--config=x.py", "--config.raises=ValueError"], "line one line two"),
+        (["--config=x.py", "--config.raises=ImportError"], "line one line two"),
+        (["--config=x.py", "--config.raises=FloatingPointError"], "line one line two"),
     ],
 )
 def test_a_mistake_is_one_line(call, arguments, part):
@@ -253,12 +263,12 @@ def test_a_directory_has_one_process_at_a_time_and_one_command(tmp_path):
     for _ in range(2):  # the lock goes with its holder
         with (
             cli.alone_in(tmp_path, "train"),
-            pytest.raises(cli.UsageError, match=r"another process is at work in .*--workdir"),
+            pytest.raises(ValueError, match=r"another process is at work in .*--workdir"),
             cli.alone_in(tmp_path, "train"),
         ):
             pass
         (tmp_path / "run.json").touch()
-    with pytest.raises(cli.UsageError, match=r"experiments\.train has written"), cli.alone_in(tmp_path, "ablate"):
+    with pytest.raises(ValueError, match=r"experiments\.train has written"), cli.alone_in(tmp_path, "ablate"):
         pass
 
 

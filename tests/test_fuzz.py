@@ -127,7 +127,6 @@ ARGUMENTS = [
     "--config=x.py:large",
     "--config.model.width=8",
     "--config.model.flag=False",
-    "--noconfig.model.flag",
     "--config.model.shape=(3, 4)",
     "--config.model.rate=1e-3",
     '--config.rows["rope(base=0.5)"]=t5',

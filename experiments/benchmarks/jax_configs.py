@@ -140,7 +140,7 @@ def config_of(case: Mapping[str, Any]) -> tuple["ConfigDict", tuple[int, ...]]:
     from posjax.training.initial import as_started, start_of
 
     _import(tuple(case["imports"]))
-    config, _ = cli.read(benchmark.parser(), case["arguments"])
+    config, _ = cli.read(benchmark.parser(benchmark.PLAN), case["arguments"])
     config = as_started(config, start_of(config))
     return config, tuple(config.seeds) if "seeds" in config else (config.seed,)
 

@@ -56,11 +56,6 @@ def _table(case: Mapping[str, Any]) -> Call:
     return _attention(case, forward, (table,))
 
 
-def _causal(case: Mapping[str, Any]) -> Call:
-    """scaled_dot_product_attention, causal, that knows nothing of positions."""
-    return _attention(case, lambda q, k, v: _sdpa(q, k, v, is_causal=True))
-
-
 def _flex(case: Mapping[str, Any]) -> Call:
     """flex_attention, compiled, with ALiBi as score_mod and causality as block_mask; CPUs have its forward only."""
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
@@ -140,7 +135,7 @@ def _t5_bucket(distance: torch.Tensor, buckets: int = 32, furthest: int = 128) -
 _KINDS = {
     "masked": _masked,
     "table": _table,
-    "causal": _causal,
+    "causal": lambda case: _attention(case, lambda q, k, v: _sdpa(q, k, v, is_causal=True)),  # knows no positions
     "flex": _flex,
     "transformers": _transformers,
     "complex": _complex,

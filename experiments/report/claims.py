@@ -88,7 +88,7 @@ def mean(contrasts: Sequence[Contrast]) -> Contrast:
 def slope(by_size: Mapping[float, Contrast]) -> Contrast:
     """Returns the slope of contrasts by size, per tenfold size, of the line that least squares fit to {size: contrast}."""
     weights = slope_weights(list(by_size))
-    first, *others = (weight * each for weight, each in zip(weights, by_size.values(), strict=True))
+    first, *others = (weight * contrast for weight, contrast in zip(weights, by_size.values(), strict=True))
     return sum(others, first)
 
 
@@ -166,7 +166,7 @@ class Claim:
     @property
     def cells(self) -> tuple[Cell, ...]:
         """All cells of the claim, each once."""
-        return tuple(dict.fromkeys(cell for each in self.expects for _, cell in each.contrast.terms))
+        return tuple(dict.fromkeys(cell for expected in self.expects for _, cell in expected.contrast.terms))
 
     @property
     def folder(self) -> str:
@@ -215,7 +215,7 @@ def judge_claims(claims: Sequence[Claim], folders: Folders) -> list[Judged]:
     judged = {}
     for folder in dict.fromkeys(claim.folder for claim in claims):
         family = [claim for claim in claims if claim.folder == folder]
-        estimates = {claim: [estimate_contrast(each.contrast, folders) for each in claim.expects] for claim in family}
+        estimates = {claim: [estimate_contrast(e.contrast, folders) for e in claim.expects] for claim in family}
         tests = {claim: _test(claim, found) for claim, found in estimates.items() if None not in found}
         adjusted = dict(zip(tests, holm([p for _, p in tests.values()]), strict=True))
         count = sum(not math.isnan(p) for _, p in tests.values())
@@ -245,9 +245,9 @@ def _test(claim: Claim, estimates: Sequence[Estimate]) -> tuple[bool, float]:
 
 def looked_at(claim: Claim, folders: Folders) -> list[str]:
     """Returns the contrasts shown beside a claim that have records, as ``RoPE - none: +1.90 ± 9.28``."""
-    found = [(each.name, estimate_contrast(each.contrast, folders)) for each in claim.follow_up]
+    found = [(looked.name, estimate_contrast(looked.contrast, folders)) for looked in claim.follow_up]
     scale, digits = claim.unit.scale, claim.unit.digits
-    return [f"{name}: {each.interval().scaled(scale).text(digits, signed=True)}" for name, each in found if each]
+    return [f"{name}: {x.interval().scaled(scale).text(digits, signed=True)}" for name, x in found if x]
 
 
 def of_range(expected: Expectation, found: Estimate) -> tuple[bool, float]:
@@ -323,7 +323,7 @@ class Answer(NamedTuple):
     @property
     def behind(self) -> tuple[str, ...]:
         """The rows that are clearly behind the reference."""
-        return tuple(row for row, each in self.against.items() if each.separated and self.gain(row).value < 0)
+        return tuple(row for row, verdict in self.against.items() if verdict.separated and self.gain(row).value < 0)
 
 
 def answer_to(question: Question, folders: Folders, judged: Sequence[Judged]) -> Answer | None:
@@ -336,14 +336,14 @@ def answer_to(question: Question, folders: Folders, judged: Sequence[Judged]) ->
     known = {row: estimate_contrast(question.contrast(row), folders) for row in rows if row not in question.others}
     sign = -1.0 if question.unit.best is max else 1.0
     values = {row: found.value for row, found in known.items() if found is not None}
-    values = dict(sorted(values.items(), key=lambda each: sign * each[1]))
+    values = dict(sorted(values.items(), key=lambda item: sign * item[1]))
     if question.reference not in values or len(values) < 2:
         return None
     leader, reference = next(iter(values)), question.reference
     pairs = [(row, reference) for row in values if row != reference]
     pairs += [(leader, row) for row in values if leader != reference and row not in (leader, reference)]
     family = {pair: estimate_contrast(question.contrast(*pair), folders) for pair in pairs}
-    claimed = [each.own for each in judged if each.claim.folder == question.folder]
+    claimed = [one.own for one in judged if one.claim.folder == question.folder]
     found = judge_family({pair: each for pair, each in family.items() if each}, claimed)
     beside = {row: found.get((leader, row), found.get((row, leader))) for row in values}
     tied = tuple(row for row, verdict in beside.items() if verdict is not None and not verdict.separated)

@@ -175,7 +175,7 @@ def lines_figure(study: StudyRecords, metric: str, look: Mapping[str, Style]) ->
     ats, unit = study.metrics[metric], unit_of(metric)
     axis = axis_of(study, metric)
     made = means(study, metric, {at: at for at in ats}, may_be_log=unit.scale != 100)
-    made = {row: each.scaled(unit.scale) for row, each in made.items()}
+    made = {row: curve.scaled(unit.scale) for row, curve in made.items()}
     by = "" if " by " in metric else f" by {axis.title.partition(' (')[0]}"
     caption = f"{words(metric).capitalize()}{by}. {bands_text(made)}"
     caption += f" Dashed: where rows were trained, {axis.trained:g}." if axis.trained else ""
@@ -208,10 +208,10 @@ def means(study: StudyRecords, metric: str, places: Mapping[float, At], may_be_l
         best = _best_of_weights(study, metric, cells)
         return {row: line(by_x, geometric, best[row]) for row, by_x in cells.items()}
 
-    found = {row: each for row, each in made(False).items() if len(each.x)}
-    mean = np.concatenate([each.mean[np.isfinite(each.mean)] for each in found.values()] or [np.zeros(0)])
+    found = {row: curve for row, curve in made(False).items() if len(curve.x)}
+    mean = np.concatenate([curve.mean[np.isfinite(curve.mean)] for curve in found.values()] or [np.zeros(0)])
     if may_be_log and len(mean) and mean.min() > 0 and mean.max() > 4 * mean.min():
-        return {row: each for row, each in made(True).items() if row in found}
+        return {row: curve for row, curve in made(True).items() if row in found}
     return found
 
 
@@ -279,7 +279,7 @@ def _parted(panels: Mapping[str, list[str]]) -> dict[str, list[str]]:
 def references(study: StudyRecords, lines: Mapping[str, RowCurve], best: Callable) -> list[str]:
     """Returns the rows that every panel repeats: `none`, and the line with the best end if all lines have one."""
     found = [row for row in lines if study.is_none(row)]
-    finite = {row: each.x[np.isfinite(each.mean)] for row, each in lines.items()}
+    finite = {row: curve.x[np.isfinite(curve.mean)] for row, curve in lines.items()}
     finite = {row: x for row, x in finite.items() if len(x)}
     if finite:
         last = min(x[-1] for x in finite.values())
@@ -313,14 +313,14 @@ def line_panels(
         plain_axes(axes)
         axes.grid(axis="y", color="#e4e4e4", linewidth=0.6)
         axes.set_title(heading, fontsize=TYPE, loc="left", pad=3)
-        for row in (each for each in repeated if each not in rows):
+        for row in (other for other in repeated if other not in rows):
             draw_line(axes, lines[row], REFERENCE)
         for row in rows:
             draw_line(axes, lines[row], look[row])
     for axes in grid:
         dress(axes)
-        _mark_places(axes, axis, sorted({x for each in lines.values() for x in each.x}))
-        if any(each.geometric for each in lines.values()):
+        _mark_places(axes, axis, sorted({x for curve in lines.values() for x in curve.x}))
+        if any(curve.geometric for curve in lines.values()):
             axes.set_yscale("log")
             low, high = limits(lines)
             axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1000 * low else (1,)))
@@ -392,9 +392,9 @@ def limits(lines: Mapping[str, RowCurve]) -> tuple[float, float]:
 
     Bands add at most a quarter to the span of the means: wide ones would flatten everything else.
     """
-    is_log = any(each.geometric for each in lines.values())
+    is_log = any(curve.geometric for curve in lines.values())
     there, back = (np.log, np.exp) if is_log else (np.asarray, float)
-    mean, bottom, top = there(np.concatenate([[each.mean, each.low, each.high] for each in lines.values()], axis=1))
+    mean, bottom, top = there(np.concatenate([[curve.mean, curve.low, curve.high] for curve in lines.values()], axis=1))
     low, high = np.nanmin(mean), np.nanmax(mean)
     span = high - low or 0.1 * abs(high) or 1.0
     bottom, top = max(np.nanmin([*bottom, low]), low - 0.25 * span), min(np.nanmax([*top, high]), high + 0.25 * span)
@@ -403,14 +403,14 @@ def limits(lines: Mapping[str, RowCurve]) -> tuple[float, float]:
 
 def bands_text(lines: Mapping[str, RowCurve]) -> str:
     """Says what the lines and the bands show."""
-    kinds = sorted({kind for each in lines.values() for kind in each.kinds})
+    kinds = sorted({kind for curve in lines.values() for kind in curve.kinds})
     return f"Lines are means over seeds, bands 95 % intervals{''.join(f'; {kind}' for kind in kinds)}.{cut_text(lines)}"
 
 
 def cut_text(lines: Mapping[str, RowCurve]) -> str:
     """Says which bands the frame cuts; "" for none."""
     low, high = limits(lines)
-    cut = [row.strip() for row, each in lines.items() if (each.low < low).any() or (each.high > high).any()]
+    cut = [row.strip() for row, curve in lines.items() if (curve.low < low).any() or (curve.high > high).any()]
     return f" The frame cuts the bands of {listed(list(dict.fromkeys(cut)))}." if cut else ""
 
 
@@ -424,9 +424,10 @@ def _name_lines(axes: Axes, lines: Mapping[str, RowCurve], look: Mapping[str, St
     """
     to_axes = axes.transScale + axes.transLimits
     ends = {}
-    for row, each in lines.items():
-        known = np.flatnonzero(np.isfinite(each.mean))
-        ends[row] = to_axes.transform((each.x[known[-1]], each.mean[known[-1]])) if len(known) else np.array([1.0, 0.0])
+    for row, curve in lines.items():
+        known = np.flatnonzero(np.isfinite(curve.mean))
+        end = (curve.x[known[-1]], curve.mean[known[-1]]) if len(known) else None
+        ends[row] = np.array([1.0, 0.0]) if end is None else to_axes.transform(end)
     last = max((x for x, _ in ends.values()), default=0.0)
     order = sorted((row for row in ends if ends[row][0] >= last - 0.1), key=lambda row: ends[row][1])
     heights = dict(zip(order, spread_apart([ends[row][1] for row in order], 0.145 / height), strict=True))
@@ -522,10 +523,10 @@ def _costs(study: StudyRecords, look: Mapping[str, Style]) -> list[Drawn]:
             if least := {at: min(values) for at, values in cells.items() if values}:
                 x, y = np.array([*least], float), np.array([*least.values()], float)
                 lines[row] = RowCurve(x, y, np.zeros(len(y)), "", geometric=True)
-        if not any(max(each.mean) > _STEADY * min(each.mean) for each in lines.values()):
+        if not any(max(curve.mean) > _STEADY * min(curve.mean) for curve in lines.values()):
             continue
-        places = sorted({x for each in lines.values() for x in each.x})
-        top = float(np.median([each.mean[-1] for each in lines.values() if each.x[-1] == places[-1]]))
+        places = sorted({x for curve in lines.values() for x in curve.x})
+        top = float(np.median([curve.mean[-1] for curve in lines.values() if curve.x[-1] == places[-1]]))
         proportional = [top * place / places[-1] for place in places]
 
         def dotted(axes: Axes, places=places, proportional=proportional) -> None:

@@ -80,7 +80,7 @@ class Results:
     def answers(self) -> list[Answer]:
         """The answers to all questions that have records."""
         asked = [question for study in self.studies for question in study.questions]
-        return [found for each in asked if (found := answer_to(each, self.folders, self.judged))]
+        return [found for question in asked if (found := answer_to(question, self.folders, self.judged))]
 
     def hours(self, folder: str) -> collections.Counter[str]:
         """Returns the cost of a study that was run; see `page.hours_of`."""
@@ -120,7 +120,7 @@ def write_overview(directory: pathlib.Path) -> list[pathlib.Path]:
 def render(results: Results) -> str:
     """Returns the Markdown of the page."""
     parts = ["# Results", "## Which one?", _answers(results)]
-    if any(each.question.column for each in results.answers):
+    if any(answer.question.column for answer in results.answers):
         families = "; ".join(f"{family.glyph} {family.about}" for family in FAMILIES.values())
         parts += [f"![Encodings by tasks, as differences to no encoding]({PICTURE})"]
         parts += [
@@ -153,8 +153,8 @@ def _along_axes(results: Results) -> list[str]:
 
 
 def _summary(results: Results) -> str:
-    verdicts = collections.Counter(each.verdict for each in results.judged)
-    held = collections.Counter(each.claim.role for each in results.judged if each.verdict == HOLDS)
+    verdicts = collections.Counter(judged.verdict for judged in results.judged)
+    held = collections.Counter(judged.claim.role for judged in results.judged if judged.verdict == HOLDS)
     count = sum(map(len, results.folders.values()))
     cost = sum(map(results.hours, results.folders), collections.Counter())
     return (
@@ -167,7 +167,7 @@ def _summary(results: Results) -> str:
 
 
 def _answers(results: Results) -> str:
-    lines = [_answer(each) for each in results.answers if each.question.main]
+    lines = [_answer(answer) for answer in results.answers if answer.question.main]
     lines.append(
         "- **Packed documents**: every encoding reads them as documents alone, as `posjax check` says of yours."
     )
@@ -229,7 +229,7 @@ _COLOURS = LinearSegmentedColormap.from_list("worse and better", ("#d9822b", "#f
 def figure(results: Results) -> Figure | None:
     """Draws the matrix as a heat map: blue is better than no encoding, orange worse, white not settled."""
     made = matrix(results)
-    titles = list(dict.fromkeys(each.question.column for each in results.answers if each.question.column))
+    titles = list(dict.fromkeys(answer.question.column for answer in results.answers if answer.question.column))
     if not made:
         return None
     names = list(made)
@@ -264,10 +264,10 @@ def _claims(results: Results) -> list[str]:
     """Returns the claims of each study, folded."""
     parts = []
     for study in results.studies:
-        own = [each for each in results.judged if each.claim.folder == study.name]
+        own = [judged for judged in results.judged if judged.claim.folder == study.name]
         if not own:
             continue
-        verdicts = collections.Counter(each.verdict for each in own)
+        verdicts = collections.Counter(judged.verdict for judged in own)
         counts = [f"{verdicts[name]} {name}" for name in (HOLDS, FAILS, UNSETTLED, NOT_RUN) if verdicts[name]]
         lines = [f"[Table and figures]({study.name}/README.md).\n"]
         if study.name not in results.folders:

@@ -77,21 +77,22 @@ def make_page(
     parts = [f"# {escape_markdown(config.get('title', 'A study'))}", escape_markdown(says)]
     if links := _page_of(config).get("links"):
         parts.append("\n".join(f"- [{escape_markdown(name)}]({path})" for name, path in links.items()))
-    if any(each.verdict != NOT_RUN for each in judged):
-        parts += ["## What papers claim", "\n".join(_claim(each, folders) for each in judged)]
+    if any(claim.verdict != NOT_RUN for claim in judged):
+        parts += ["## What papers claim", "\n".join(_claim(claim, folders) for claim in judged)]
     all_drawn, all_tables = [], []
     for drawn, below in _across(records, config):
         parts += [_image(drawn), below]
         all_drawn.append(drawn)
     look, (records, unlearned) = figures.styles(records), _learned(records)
     for study in records.studies.values() if _page_of(config).get("tables", True) else ():
-        name = heading_of(study.name, config) if len(records.studies) > 1 else ""
+        own = _page_of(config).get("headings", {}).get(study.name) or capital(study.name.replace("_", " "))
+        name = own if len(records.studies) > 1 else ""
         tables = table.tables(study, name, config.get("against", ()))
         drawn = figures.study_figures(study, look)
         if "curves" in config and (beside := paper.beside_curves(study, config.curves, look)):
             drawn.insert(1, beside)
         start = f"{re.sub(r'[^A-Za-z0-9.-]+', '_', study.name)}_" if name else ""
-        drawn = [each._replace(name=f"{start}{each.name}") for each in drawn]
+        drawn = [figure._replace(name=f"{start}{figure.name}") for figure in drawn]
         parts += _section(name, tables, drawn)
         all_drawn, all_tables = all_drawn + drawn, all_tables + tables
     specs = dict.fromkeys((record.row, record.encoding) for record in records if not record.each)
@@ -115,7 +116,7 @@ def write_study_page(config: ConfigDict, records: Iterable[Record], workdir: pat
     workdir.mkdir(parents=True, exist_ok=True)
     path = workdir / NAME
     earlier = re.findall(r"\]\(([\w.-]+\.png)\)", path.read_text()) if path.exists() else ()
-    pictures = [save(each.figure, workdir / f"{each.name}.png", _DPI, _COLORS) for each in page.drawn]
+    pictures = [save(picture.figure, workdir / f"{picture.name}.png", _DPI, _COLORS) for picture in page.drawn]
     for old in {workdir / name for name in earlier} - {*pictures}:
         old.unlink(missing_ok=True)
     replace_file(path, page.markdown.encode())
@@ -192,23 +193,18 @@ def _section(name: str, tables: Sequence[StudyTable], drawn: Sequence[Drawn]) ->
     """Returns the first table of a study with its finding and figure, then other tables, folded, then other figures."""
     first, *others = tables
     parts = [f"## {name or capital(first.title)}", escape_markdown(first.finding), table.table_markdown(first)]
-    parts += [_image(each) for each in drawn[:1]]
+    parts += [_image(figure) for figure in drawn[:1]]
     for made in others:
         body = "\n\n".join(filter(None, (escape_markdown(made.finding), table.table_markdown(made))))
         title = made.title.removeprefix(f"{name}, ")
         parts.append(folded(f"{capital(title)}, in numbers", body))
-    for index, each in enumerate(drawn[1:], 1):
-        shown = not each.aside and index < _OPEN
-        parts.append(_image(each) if shown else folded(_short(each), _image(each)))
+    for index, figure in enumerate(drawn[1:], 1):
+        shown = not figure.aside and index < _OPEN
+        parts.append(_image(figure) if shown else folded(_short(figure), _image(figure)))
     return parts
 
 
 _OPEN = 3  # figures of a study that stand unfolded
-
-
-def heading_of(study: str, config: ConfigDict) -> str:
-    """Returns a study's name in words: `config.page.headings`, else its identifier with spaces."""
-    return _page_of(config).get("headings", {}).get(study) or capital(study.replace("_", " "))
 
 
 def capital(text: str) -> str:
@@ -235,7 +231,7 @@ def _across(records: Records, config: ConfigDict) -> list[tuple[Drawn, str]]:
     if "paper" in config and "metric" in config.paper and (compared := paper.compared(records, config.paper)):
         beside = folded("Beside the paper, in numbers", paper.compared_markdown(compared, config.paper))
         found.append((paper.forest(compared, config.paper), beside))
-    if "axis" in config and (along := paper.along(records, config.axis)):
+    if "axis" in config and (along := trends.along(records, config.axis)):
         found.append((along, ""))
         if "against" in config.axis and (leads := trends.trends(records, config.axis)):
             below = trends.trends_markdown(leads, records, config.axis)
@@ -248,7 +244,7 @@ def _across(records: Records, config: ConfigDict) -> list[tuple[Drawn, str]]:
 def _claim(judged: Judged, folders: Folders) -> str:
     """Returns the verdict and the claim, then lines with our numbers, the paper's, and remarks on them."""
     claim = judged.claim
-    ours = "; ".join(ours_text(*each, claim.unit) for each in zip(claim.expects, judged.estimates, strict=False))
+    ours = "; ".join(ours_text(*pair, claim.unit) for pair in zip(claim.expects, judged.estimates, strict=False))
     theirs = "; ".join(f"{what} {value:g}" for what, value in claim.paper.items())
     looked = looked_at(claim, folders) if judged.estimates else []
     lines = {"Ours": f"{ours}{p_text(judged)}" if ours else "", "Paper": f"{claim.source}, {claim.place}"}
@@ -326,10 +322,10 @@ def hours_of(records: Iterable[Record], points: Iterable[Record] = ()) -> collec
         return record.versions.get("cpus" if record.device == "cpu" else "devices", 1)
 
     # Seeds and rates that train together have the same wall time, to the last digit.
-    taken = {each.wall_time: (each, each.wall_time) for each in (*records, *points)}
+    taken = {record.wall_time: (record, record.wall_time) for record in (*records, *points)}
     found: collections.Counter[str] = collections.Counter()
-    for each, seconds in (*taken.values(), *((each, each.evaluation_time or 0.0) for each in records)):
-        found[each.device] += seconds * count(each) / 3600
+    for record, seconds in (*taken.values(), *((record, record.evaluation_time or 0.0) for record in records)):
+        found[record.device] += seconds * count(record) / 3600
     return found
 
 

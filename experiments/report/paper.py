@@ -1,4 +1,4 @@
-"""Figures of a published table or curve beside ours, and of a quantity that varies over the tables of one config."""
+"""Figures of a published table or curve beside ours."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,15 +14,13 @@ from experiments.report.statistics import (
     LEVEL,
     Estimate,
     RowCurve,
-    contrast,
     difference_of,
     is_whole,
     judge_family,
     line,
     term,
 )
-from experiments.report.table import Column, better_or_worse, headline_columns
-from experiments.report.units import title_of, unit_of
+from experiments.report.units import unit_of
 from posjax.describe.figures import GREY, INK
 from posjax.describe.markdown import escape_markdown, grid
 
@@ -58,19 +56,18 @@ def compared(records: Records, paper: ConfigDict) -> list[Compared]:
     for a, b in dict.fromkeys(_pairs(places, paper)):
         ours[a, b] = difference_of(*(term(records.studies[name], row, paper.metric) for name, row in (a, b)))
         theirs[a, b] = paper["values"][a[0]][a[1]] - paper["values"][b[0]][b[1]]
-    judged = judge_family({pair: each for pair, each in ours.items() if abs(theirs[pair]) > paper.tie})
+    judged = judge_family({pair: difference for pair, difference in ours.items() if abs(theirs[pair]) > paper.tie})
     scale, found = unit_of(paper.metric).scale, []
-    for (a, b), each in ours.items():
+    for (a, b), difference in ours.items():
         paper_says, tie = theirs[a, b], (a, b) not in judged
         if tie:
-            verdict = (
-                "as close to 0" if each.p_within(paper.tie) <= LEVEL else "apart" if each.p() <= LEVEL else UNSETTLED
-            )
+            apart = "apart" if difference.p() <= LEVEL else UNSETTLED
+            verdict = "as close to 0" if difference.p_within(paper.tie) <= LEVEL else apart
         elif judged[a, b].separated:
-            verdict = AGREES if (each.value > 0) == (paper_says > 0) else DISAGREES
+            verdict = AGREES if (difference.value > 0) == (paper_says > 0) else DISAGREES
         else:
             verdict = UNSETTLED
-        found.append(Compared(_name(a, b), scale * paper_says, each.scaled(scale), verdict, tie))
+        found.append(Compared(_name(a, b), scale * paper_says, difference.scaled(scale), verdict, tie))
     return found
 
 
@@ -103,14 +100,14 @@ def compared_markdown(found: Sequence[Compared], paper: ConfigDict) -> str:
     unit = unit_of(paper.metric)
     rows = [
         (
-            escape_markdown(each.what),
-            f"{each.paper:+.{unit.digits}f}",
-            each.ours.interval().text(unit.digits, signed=True),
-            f"{each.judgement}{' (tie of the paper)' if each.tie else ''}",
+            escape_markdown(difference.what),
+            f"{difference.paper:+.{unit.digits}f}",
+            difference.ours.interval().text(unit.digits, signed=True),
+            f"{difference.judgement}{' (tie of the paper)' if difference.tie else ''}",
         )
-        for each in found
+        for difference in found
     ]
-    tests = sum(not each.tie for each in found)
+    tests = sum(not difference.tie for difference in found)
     paragraph = (
         f"Differences of {paper.metric} in {unit.of_differences}: those of {paper.source}, and ours with 95 % intervals, "
         f"judged after Holm's correction over {tests} tests. Differences of the paper's of up to "
@@ -125,80 +122,24 @@ def forest(found: Sequence[Compared], paper: ConfigDict) -> Drawn:
     Filled dots agree or disagree after Holm's correction; in the grey band the paper's differences count as none.
     """
     unit = unit_of(paper.metric)
-    axes = figures.row_axes([each.what for each in found], [each.judgement for each in found])
+    axes = figures.row_axes([difference.what for difference in found], [difference.judgement for difference in found])
     axes.axvspan(-paper.tie * unit.scale, paper.tie * unit.scale, color="#eeeeee", zorder=0)
     axes.axvline(0, color="black", linewidth=0.8, zorder=1)
-    for y, each in enumerate(found):
-        color, ours = JUDGED.get(each.judgement, GREY), each.ours.interval()
-        face = color if each.judgement in JUDGED else "white"
+    for y, difference in enumerate(found):
+        color, ours = JUDGED.get(difference.judgement, GREY), difference.ours.interval()
+        face = color if difference.judgement in JUDGED else "white"
         half = None if math.isnan(ours.half_width) else ours.half_width
         look = dict(fmt="o", color=color, markerfacecolor=face, markersize=5, elinewidth=1.5, capsize=2.5)
         axes.errorbar(ours.mean, y, xerr=half, **look)
-        axes.plot(each.paper, y, "D", color=INK, markerfacecolor="none", markersize=5)
+        axes.plot(difference.paper, y, "D", color=INK, markerfacecolor="none", markersize=5)
     axes.set_xlabel(f"difference of {paper.metric} ({unit.of_differences})", fontsize=figures.TYPE)
-    planned = [each.judgement for each in found if not each.tie]
+    planned = [difference.judgement for difference in found if not difference.tie]
     caption = (
         f"Hollow diamonds are differences in {paper.source}, dots ours with 95 % intervals. Of the paper's {len(planned)} "
         f"differences {planned.count(AGREES)} agree with ours, {planned.count(DISAGREES)} do not and "
         f"{planned.count(UNSETTLED)} are not settled here."
     )
     return Drawn("beside_the_paper", axes.figure, caption)
-
-
-def along(records: Records, axis: ConfigDict) -> Drawn | None:
-    """Draws the headline of every row over the studies, placed at `axis.values` {study: number}; None without a headline.
-
-    The caption names gains from the first study to the last, of those with several seeds, that differ from the least gain.
-    """
-    places = {study: float(x) for study, x in axis["values"].items() if study in records.studies}
-    ordered = sorted(places, key=places.__getitem__)
-    if len(ordered) < 2 or not (found := headline_columns(records.studies[ordered[0]])):
-        return None
-    column = found[0]
-    unit, rows = unit_of(column.metric), dict.fromkeys(record.row for record in records)
-    cells = {row: {places[s]: v for s in ordered if (v := records.studies[s].values(row, *column))} for row in rows}
-    lines = {}
-    for row, by_place in cells.items():
-        curves = [line({x: values}) for x, values in by_place.items()]  # studies may have different seeds
-        if curves:
-            x, mean, half_width = (
-                np.concatenate(parts) for parts in zip(*(curve[:3] for curve in curves), strict=True)
-            )
-            note, kinds = next((c.note for c in curves if c.note), ""), frozenset().union(*(c.kinds for c in curves))
-            lines[row] = RowCurve(x, mean, half_width, note, kinds=kinds).scaled(unit.scale)
-    names = {places[study]: study.replace("_", " ") for study in ordered}
-    shown = XAxis(axis.title, None, names, log=places[ordered[-1]] >= 8 * places[ordered[0]])
-    title = title_of(column.metric, records[0].unit)
-    figure = figures.line_panels(lines, figures.styles(records), {"": list(lines)}, shown, title)
-    caption = f"{column.metric.capitalize()} along the {axis.title}. {figures.bands_text(lines)}"
-    each = [records.studies[study] for study in ordered]
-    several = [study for study in each if all(len(study.values(row, *column)) > 1 for row in study.rows)]
-    gains = _gains(several[0], several[-1], column) if len(several) > 1 else []
-    return Drawn("along", figure, " ".join([caption, *gains]))
-
-
-def _gains(first: StudyRecords, last: StudyRecords, column: Column) -> list[str]:
-    """Compares each row's gain along the axis with the least gain, after Holm's correction."""
-    unit = unit_of(column.metric)
-    sign = unit.scale if unit.best is max else -unit.scale  # a falling loss is a gain
-    ends = {
-        row: (term(last, row, *column, weight=sign), term(first, row, *column, weight=-sign))
-        for row in first.rows
-        if is_whole(first.values(row, *column)) and is_whole(last.values(row, *column))
-    }
-    if len(ends) < 2:
-        return []
-    least = min(ends, key=lambda row: contrast(ends[row]).value)
-    other = [each._replace(weight=-each.weight) for each in ends[least]]
-    judged = judge_family({row: contrast([*terms, *other]) for row, terms in ends.items() if row != least})
-    changes = []
-    for row, verdict in judged.items():
-        interval = verdict.estimate.interval()
-        changes.append(
-            f"{row} {better_or_worse(interval.mean, interval.half_width, unit.digits, verdict.separated)[0]}"
-        )
-    gained = f"From {first.name.replace('_', ' ')} to {last.name.replace('_', ' ')} {least} gains least"
-    return [f"{gained}; beside it {', '.join(changes)} ({unit.of_differences}, after Holm's correction)."]
 
 
 def beside_curves(study: StudyRecords, curves: ConfigDict, styles: Mapping[str, figures.Style]) -> Drawn | None:
@@ -218,7 +159,7 @@ def beside_curves(study: StudyRecords, curves: ConfigDict, styles: Mapping[str, 
     for model, rows in curves["values"].items():
         for name in filter(labels.__contains__, rows):
             points = {float(size): value for size, value in rows[name].items()}
-            x, y = (np.array(each) for each in zip(*sorted(points.items()), strict=True))
+            x, y = (np.array(part) for part in zip(*sorted(points.items()), strict=True))
             label = f"{name}, {model}"
             lines[label] = RowCurve(x / curves.trained, 100 * y / points[curves.trained], np.full(len(x), np.nan))
             look[label] = look[name]

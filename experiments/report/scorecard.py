@@ -12,7 +12,7 @@ from matplotlib.patches import Patch, Rectangle
 from experiments.report.families import FAMILIES, MAPS, family_of
 from posjax.describe.figures import INK, SMALL, save
 from posjax.describe.markdown import escape_markdown, grid
-from posjax.describe.scorecard.card import MEASURES, Criterion
+from posjax.describe.scorecard.card import MEASURES
 from posjax.files import replace_file
 from posjax.jsonl import parse_json
 from posjax.spec import REGISTRY
@@ -66,7 +66,10 @@ def scorecard_page(cards: Cards, notes: Sequence[str] = ()) -> str:
     parts = ["# Scorecard of positional encodings", "![Verdicts by encoding and property](scorecard.png)"]
     parts += [escape_markdown(CAPTION), *map(escape_markdown, notes)]
     for group, names in GROUPS.items():
-        columns = [(MEASURES[name].title, MEASURES[name].about, _good(MEASURES[name])) for name in names]
+        columns = []
+        for measure in map(MEASURES.__getitem__, names):
+            sign = "" if measure.bound == 0 else "≥ " if measure.at_least else "≤ "
+            columns.append((measure.title, measure.about, f"{sign}{short_number(measure.bound)}"))
         legend = grid(("column", "what", "good"), [tuple(map(escape_markdown, line)) for line in columns], left=3)
         parts += [f"## {escape_markdown(group)}", legend, group_table(cards, names)]
     refused = [f"- `{label}`: {escape_markdown(card['error'])}" for label, card in cards.items() if "error" in card]
@@ -94,13 +97,6 @@ def rewrite_scorecard(directory: pathlib.Path) -> list[pathlib.Path]:
         return write_scorecard(saved["cards"], directory, saved["notes"])
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{directory / 'scorecard.json'} is not a scorecard of the current form: {error!r}") from error
-
-
-def _good(measure: Criterion) -> str:
-    """Returns the bound of a measure as text: ≤ 0.05, ≥ 1 or 0."""
-    if measure.bound == 0:
-        return "0"
-    return f"{'≥' if measure.at_least else '≤'} {short_number(measure.bound)}"
 
 
 # Colour and meaning of each verdict, also for red-green blind readers.

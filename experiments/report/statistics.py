@@ -180,8 +180,8 @@ def contrast(terms: Sequence[WeightedCell]) -> Estimate:
       ValueError: a value is missing or not finite, or rows of the same weights share no seed.
     """
     samples: dict[Hashable, list[WeightedCell]] = {}
-    for each in terms:
-        samples.setdefault(each.runs, []).append(each)
+    for one in terms:
+        samples.setdefault(one.runs, []).append(one)
     return estimate([(1.0, _by_seed(sample)) for sample in samples.values()])
 
 
@@ -189,7 +189,7 @@ def slope_weights(sizes: Sequence[float]) -> list[float]:
     """Returns the weights of values at these sizes whose sum is the slope of their least-squares line, per tenfold size."""
     x = np.log10(np.asarray(sizes, float))
     away = x - x.mean()
-    return [float(each) for each in away / (away**2).sum()]
+    return [float(weight) for weight in away / (away**2).sum()]
 
 
 def difference_of(a: WeightedCell, b: WeightedCell) -> Estimate:
@@ -199,15 +199,15 @@ def difference_of(a: WeightedCell, b: WeightedCell) -> Estimate:
 
 def _by_seed(terms: Sequence[WeightedCell]) -> list[float]:
     """Returns the sum of the terms for each seed that all of them have; sums that differ by roundings alone become equal."""
-    seeds = [seed for seed in terms[0].values if all(seed in each.values for each in terms)]
+    seeds = [seed for seed in terms[0].values if all(seed in cell.values for cell in terms)]
     if not seeds:
-        names = " and ".join(dict.fromkeys(each.name for each in terms))
+        names = " and ".join(dict.fromkeys(cell.name for cell in terms))
         raise ValueError(f"{names} have no seed in common: there is nothing to compare")
-    for each in terms:
-        if failed := [seed for seed in seeds if not _is_finite(each.values[seed])]:
-            raise ValueError(f"{each.name} is not finite at seeds {failed}")
-    parts = np.array([[each.weight * each.values[seed] for each in terms] for seed in seeds], float)
-    sums, rounding = [math.fsum(each) for each in parts], _ROUNDING * np.abs(parts).max()
+    for cell in terms:
+        if failed := [seed for seed in seeds if not _is_finite(cell.values[seed])]:
+            raise ValueError(f"{cell.name} is not finite at seeds {failed}")
+    parts = np.array([[cell.weight * cell.values[seed] for cell in terms] for seed in seeds], float)
+    sums, rounding = [math.fsum(row) for row in parts], _ROUNDING * np.abs(parts).max()
     if np.ptp(sums) > rounding:
         return sums
     return [0.0 if abs(sums[0]) <= rounding else sums[0]] * len(sums)
@@ -265,9 +265,9 @@ def judge_family(family: Mapping[Any, Estimate], others: Sequence[float] = ()) -
     Args:
       others: p-values of other tests of the family.
     """
-    p_values = [*(each.p() for each in family.values()), *others]
+    p_values = [*(estimate.p() for estimate in family.values()), *others]
     tests = sum(not math.isnan(p) for p in p_values)
-    return {name: Verdict(each, p, tests) for (name, each), p in zip(family.items(), holm(p_values), strict=False)}
+    return {name: Verdict(family[name], p, tests) for name, p in zip(family, holm(p_values), strict=False)}
 
 
 class RowCurve(NamedTuple):

@@ -108,8 +108,9 @@ class Comparison:
         score, order = self.study.guess.get(column.metric), unit_of(column.metric).best
         cells = [self.study.values(row, *column) for row in self.study.rows]
         found = [mean_interval(finite_values(cell)) for cell in cells if is_whole(cell)]
-        ahead = [each for each in found if score is not None and order(each.mean, score) != score]
-        return score is not None and bool(found) and all(abs(each.mean - score) <= each.half_width for each in ahead)
+        if score is None or not found:
+            return False
+        return all(abs(x.mean - score) <= x.half_width for x in found if order(x.mean, score) != score)
 
     def finding(self, column: Column, title: str) -> str:
         """The sentence about a table: its best row, rows not clearly behind it, and rows better or worse than `none`."""

@@ -1,4 +1,4 @@
-"""Leads of rows by the size of the model: a line for each lead, its slope, and the lead as a factor of parameters.
+"""Rows along an axis that studies vary, such as the size of the model: the headline, and leads with their slopes.
 
     config.axis = dict(title="parameters", values={"0.2M": 2e5, "0.8M": 8e5}, against="none", at=(256, 2048))
 
@@ -27,10 +27,12 @@ from experiments.report.statistics import (
     contrast,
     is_whole,
     judge_family,
+    line,
     slope_weights,
     term,
 )
-from experiments.report.table import headline_columns
+from experiments.report.table import Column, better_or_worse, headline_columns
+from experiments.report.units import title_of, unit_of
 from posjax.describe.markdown import escape_markdown, grid
 
 _DRAWS = 2000  # of the bootstrap
@@ -41,6 +43,55 @@ class Trend(NamedTuple):
 
     leads: Mapping[float, Verdict]
     slope: Verdict | None
+
+
+def along(records: Records, axis: ConfigDict) -> Drawn | None:
+    """Draws the headline of every row over the studies, placed at `axis.values` {study: number}; None without a headline.
+
+    The caption names gains from the first study to the last, of those with several seeds, that differ from the least gain.
+    """
+    studies = _by_size(records, axis)
+    if len(studies) < 2 or not (found := headline_columns(studies[0][0])):
+        return None
+    column, unit, lines = found[0], unit_of(found[0].metric), {}
+    for row in dict.fromkeys(record.row for record in records):
+        curves = [line({x: values}) for study, x in studies if (values := study.values(row, *column))]
+        if curves:  # one for each study: they may have different seeds
+            x, mean, half_width = (np.concatenate(part) for part in zip(*(curve[:3] for curve in curves), strict=True))
+            note, kinds = next((c.note for c in curves if c.note), ""), frozenset().union(*(c.kinds for c in curves))
+            lines[row] = RowCurve(x, mean, half_width, note, kinds=kinds).scaled(unit.scale)
+    names = {x: study.name.replace("_", " ") for study, x in studies}
+    shown = XAxis(axis.title, None, names, log=studies[-1][1] >= 8 * studies[0][1])
+    title = title_of(column.metric, records[0].unit)
+    figure = figures.line_panels(lines, figures.styles(records), {"": list(lines)}, shown, title)
+    caption = f"{column.metric.capitalize()} along the {axis.title}. {figures.bands_text(lines)}"
+    several = [study for study, _ in studies if all(len(study.values(row, *column)) > 1 for row in study.rows)]
+    gains = _gains(several[0], several[-1], column) if len(several) > 1 else []
+    return Drawn("along", figure, " ".join([caption, *gains]))
+
+
+def _gains(first: StudyRecords, last: StudyRecords, column: Column) -> list[str]:
+    """Compares each row's gain along the axis with the least gain, after Holm's correction."""
+    unit = unit_of(column.metric)
+    sign = unit.scale if unit.best is max else -unit.scale  # a falling loss is a gain
+    ends = {
+        row: (term(last, row, *column, weight=sign), term(first, row, *column, weight=-sign))
+        for row in first.rows
+        if is_whole(first.values(row, *column)) and is_whole(last.values(row, *column))
+    }
+    if len(ends) < 2:
+        return []
+    least = min(ends, key=lambda row: contrast(ends[row]).value)
+    other = [cell._replace(weight=-cell.weight) for cell in ends[least]]
+    judged = judge_family({row: contrast([*terms, *other]) for row, terms in ends.items() if row != least})
+    changes = []
+    for row, verdict in judged.items():
+        interval = verdict.estimate.interval()
+        changes.append(
+            f"{row} {better_or_worse(interval.mean, interval.half_width, unit.digits, verdict.separated)[0]}"
+        )
+    gained = f"From {first.name.replace('_', ' ')} to {last.name.replace('_', ' ')} {least} gains least"
+    return [f"{gained}; beside it {', '.join(changes)} ({unit.of_differences}, after Holm's correction)."]
 
 
 def trends(records: Records, axis: ConfigDict, *, others: bool = False) -> dict[tuple[int, str], Trend]:
@@ -57,12 +108,12 @@ def trends(records: Records, axis: ConfigDict, *, others: bool = False) -> dict[
         pairs = pairs if others else {row: (axis.against, row) for row in own}
         for at, (name, (behind, ahead)) in itertools.product(axis.at, pairs.items()):
             pair = [term(study, behind, metric, at), term(study, ahead, metric, at, -1.0)]
-            if all(is_whole(each.values) for each in pair):
+            if all(is_whole(cell.values) for cell in pair):
                 leads.setdefault((at, name), {})[size] = pair
-    slopes = {key: slope for key, each in leads.items() if (slope := slope_of(each)) is not None}
+    slopes = {key: slope for key, pairs in leads.items() if (slope := slope_of(pairs)) is not None}
     judged = judge_family(slopes)
-    verdicts = judge_family({(key, size): contrast(pair) for key, each in leads.items() for size, pair in each.items()})
-    return {key: Trend({size: verdicts[key, size] for size in each}, judged.get(key)) for key, each in leads.items()}
+    verdicts = judge_family({(key, n): contrast(pair) for key, pairs in leads.items() for n, pair in pairs.items()})
+    return {key: Trend({n: verdicts[key, n] for n in pairs}, judged.get(key)) for key, pairs in leads.items()}
 
 
 def _by_size(records: Records, axis: ConfigDict) -> list[tuple[StudyRecords, float]]:
@@ -73,12 +124,12 @@ def _by_size(records: Records, axis: ConfigDict) -> list[tuple[StudyRecords, flo
 
 def slope_of(leads: Mapping[float, Sequence[WeightedCell]]) -> Estimate | None:
     """Returns the slope per tenfold size over the sizes with two seeds or more; None below two of those."""
-    known = {size: pair for size, pair in leads.items() if all(len(each.values) > 1 for each in pair)}
+    known = {size: pair for size, pair in leads.items() if all(len(cell.values) > 1 for cell in pair)}
     if len(known) < 2:
         return None
     weights = slope_weights(list(known))
     terms = [
-        each._replace(weight=w * each.weight) for w, pair in zip(weights, known.values(), strict=True) for each in pair
+        cell._replace(weight=w * cell.weight) for w, pair in zip(weights, known.values(), strict=True) for cell in pair
     ]
     return contrast(terms)
 
@@ -87,10 +138,10 @@ def trends_figure(found: Mapping[tuple[int, str], Trend], records: Records, axis
     """Draws the leads by size, a panel for each length, with the fitted lines dashed."""
     lines, panels, look, fits = {}, {}, figures.styles(records), {}
     for (at, row), trend in found.items():
-        each = [lead.estimate.interval() for lead in trend.leads.values()]
+        intervals = [lead.estimate.interval() for lead in trend.leads.values()]
         panel = f"at {at:,} {records[0].unit}s"
         name = row + " " * len(panels.keys() - {panel})  # names of lines differ between panels
-        lines[name] = RowCurve(np.array(list(trend.leads)), *np.array([[x.mean, x.half_width] for x in each]).T)
+        lines[name] = RowCurve(np.array(list(trend.leads)), *np.array([[x.mean, x.half_width] for x in intervals]).T)
         look[name] = look[row]
         panels.setdefault(panel, []).append(name)
         if trend.slope:

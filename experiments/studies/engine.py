@@ -273,12 +273,8 @@ class Engine:
         return given.hash if given else row_hash(row.training)
 
     def _recorded(self, row: Row, training: str) -> dict[int, Record]:
-        named = self._hash(row, training)
-        return {
-            each.seed: each
-            for each in self._records
-            if (each.study, each.row, each.config_hash) == (row.study, row.label, named)
-        }
+        where = row.study, row.label, self._hash(row, training)
+        return {r.seed: r for r in self._records if (r.study, r.row, r.config_hash) == where}
 
     def _hash(self, row: Row, training: str) -> str:
         """Returns the hash of a row: of its weights, its reading, and the options of the measures."""
@@ -357,8 +353,8 @@ class Engine:
     def _refuse_other_data(self, row: Row, task: Task) -> None:
         """Rows of one table are trained on the same bytes, also when Python or a prepared set was replaced in between."""
         name = row.training.data.name
-        trained = [each for each in self._records if each.row == each.base]  # fine-tunes may see another size
-        found = {each.data_digest for each in trained if (each.study, each.data) == (row.study, name)}
+        trained = [record for record in self._records if record.row == record.base]  # fine-tunes may see another size
+        found = {record.data_digest for record in trained if (record.study, record.data) == (row.study, name)}
         if found - {task.digest}:
             raise ValueError(
                 f"the data set {name!r} is not what the finished rows of {row.study!r} in {self.workdir} were trained on "
@@ -370,8 +366,8 @@ class Engine:
         seeds = self.study.seeds(row)
         if (self._directory(row, row.base, row.training, seeds) / "checkpoints").exists():
             return seeds
-        rows = [each for each in self.rows if (each.study, each.base) == (row.study, row.base)]
-        missing = {seed for each in rows for seed in self.missing(each)}
+        rows = [other for other in self.rows if (other.study, other.base) == (row.study, row.base)]
+        missing = {seed for other in rows for seed in self.missing(other)}
         return tuple(seed for seed in seeds if seed in missing)
 
     # Training and measuring.
@@ -404,7 +400,7 @@ class Engine:
     def shown(self) -> Records:
         """Returns the records of the rows, with the scores of their tuning points; the newest ones of a row that diverged."""
         rows = {(row.study, row.label): self._named.get((row.study, row.label)) for row in self.rows}
-        own = [each for each in self._records if rows.get((each.study, each.row), "") in (None, each.config_hash)]
+        own = [r for r in self._records if rows.get((r.study, r.row), "") in (None, r.config_hash)]
         tuned = {(row.study, row.base): self._tuners[row.study].found(row) for row in self.rows if self._is_tuned(row)}
         return Records(with_scores(last_written(own), itertools.chain(*tuned.values())))
 
@@ -490,8 +486,8 @@ class Engine:
         if key in self._twins:
             return self._twins[key]
         lengths = sizes_of(table)[::-1] if row.training.task == "language_model" else []  # long ones differ first
-        rows = [each for each in self.rows if (each.study, each.base) == key and each.finetune is None]
-        subjects = {each.label: Subject(each, table, base, base) for each in rows if not is_searched(each.read)}
+        rows = [other for other in self.rows if (other.study, other.base) == key and other.finetune is None]
+        subjects = {other.label: Subject(other, table, base, base) for other in rows if not is_searched(other.read)}
         twins = equal_readings({label: subject.at for label, subject in subjects.items()}, lengths)
         for twin in dict.fromkeys(twins.values()):
             same = ", ".join(label for label, other in twins.items() if other == twin)
@@ -506,8 +502,8 @@ class Engine:
     def _left_to_read(self, row: Row, seconds: float) -> None:
         """Says how long the other readings of a base will take, once its first one has been measured."""
         key = row.study, row.base
-        others = [each for each in self.rows if (each.study, each.base) == key and each.finetune is None]
-        left = [each for each in others if each.label not in self._twins[key] and self.missing(each)]
+        others = [other for other in self.rows if (other.study, other.base) == key and other.finetune is None]
+        left = [other for other in others if other.label not in self._twins[key] and self.missing(other)]
         if left and len(left) + 1 + len(self._twins[key]) == len(others):
             more = f"{len(left)} more row{'s' * (len(left) > 1)}: about {len(left) * seconds:,.0f} s"
             tqdm.write(f"{row.study}: {row.label} took {seconds:,.0f} s to read; {more}")
@@ -520,28 +516,21 @@ class Engine:
         subject = Subject(row, table, base, weights, seeds, factors, documents, self._shared[1], self.where)
         twin = self._twins_of(row, base).get(row.label, "")
         where = row.study, twin, self._named.get((row.study, twin))
-        known = {each.seed: each for each in self._records if (each.study, each.row, each.config_hash) == where}
+        known = {r.seed: r for r in self._records if (r.study, r.row, r.config_hash) == where}
         twin, began = twin if {*seeds} <= {*known} else "", time.perf_counter()
         measured = {} if twin else {name: MEASURES[name].function(subject, x) for name, x in measures_of(table).items()}
         elapsed = (time.perf_counter() - began) / len(seeds)
         sizes, measures = sizes_of(table), measures_of(table)
         spec = subject.spec(sizes[-1]) if sizes else None
-        about = {
-            "study": row.study,
-            "row": row.label,
-            "base": row.base,
-            "run": base.hash,
-            "encoding": encoding_of(row.training) if spec in (None, RESIZED) else spec,
+        about = fields_of(row, base, weights, measures) | self._machine
+        about |= {
             "config_hash": self._hash(row, weights.hash),
-            "learning_rate": rate_of(weights.run.config),
             "tuned": self._tuners[row.study].tuned(row) if self._is_tuned(row) and row.finetune is None else None,
-            "unit": unit_of_lengths(row, base.run.task, measures),
-            "trained_at": trained_at(row, base.run.task, measures),
             "evaluation_time": None if twin or [*measures] == ["scores"] else elapsed,
             "equal_to": twin,
-            **about_run(weights.run),
-            **self._machine,
         }
+        if spec not in (None, RESIZED):
+            about["encoding"] = spec
         if documents is not None:
             about |= {"documents": tuple(documents.titles), "bos": bos_text(documents.tokenizer)}
         new = []
@@ -554,6 +543,28 @@ class Engine:
         self._records += new
         if sizes and row.finetune is None:
             self._left_to_read(row, elapsed * len(seeds))
+
+
+def fields_of(row: Row, base: Weights, weights: Weights, measures: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a row's records that its plan and its training decide.
+
+    Args:
+      base: the weights as they were trained.
+      weights: the weights that are measured, fine-tuned ones or `base`.
+    """
+    by_length = row.training.data.length if row.training.task == "language_model" else None
+    return {
+        "study": row.study,
+        "row": row.label,
+        "base": row.base,
+        "run": base.hash,
+        "encoding": encoding_of(row.training),
+        "config_hash": weights.hash,
+        "learning_rate": rate_of(weights.run.config),
+        "unit": unit_of_lengths(row, base.run.task, measures),
+        "trained_at": base.run.task.resolution if "resolutions" in measures else by_length,
+        **about_run(weights.run),
+    }
 
 
 def about_run(run: Run) -> dict[str, Any]:
@@ -591,22 +602,15 @@ def unit_of_lengths(row: Row, task: Task, measures: Mapping[str, Any]) -> str:
     return "" if tokenizer is None else "token" if tokenizer.digest else "byte"
 
 
-def trained_at(row: Row, task: Task, measures: Mapping[str, Any]) -> int | None:
-    """The length or resolution of training; None where none is measured."""
-    if "resolutions" in measures:
-        return task.resolution
-    return row.training.data.length if row.training.task == "language_model" else None
-
-
 def _records_of(workdir: pathlib.Path, name: str, part: tuple[int, int] | None) -> tuple[pathlib.Path, list[Record]]:
     """Returns the file that a run (or a part of it) writes, and all records; a whole run takes over the records of parts."""
     whole = workdir / name
     stem = name.removesuffix(".jsonl")
     path = whole if part is None else workdir / f"{stem}-{part[0]}-of-{part[1]}.jsonl"
     records = read_records(whole)
-    known = {(each.study, each.row, each.config_hash, each.seed) for each in records}
-    others = [each for file in sorted(workdir.glob(f"{stem}-*-of-*.jsonl")) for each in read_records(file)]
-    new = [each for each in others if (each.study, each.row, each.config_hash, each.seed) not in known]
+    known = {(r.study, r.row, r.config_hash, r.seed) for r in records}
+    others = [r for file in sorted(workdir.glob(f"{stem}-*-of-*.jsonl")) for r in read_records(file)]
+    new = [r for r in others if (r.study, r.row, r.config_hash, r.seed) not in known]
     if new and part is None:
         append_records(whole, new)
     return path, records + new
@@ -629,7 +633,7 @@ def write_json(path: pathlib.Path, value: Any) -> None:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
+        return {name: _plain(item) for name, item in value.items()}
     if not callable(value):
         return value
     closed = inspect.getclosurevars(value).nonlocals

@@ -181,10 +181,10 @@ def text_loss(
       bos: tokens that stand in place of each window's first ones; which targets are scored stays.
     """
     windows = [text_windows(text, length=reader.length, stride=stride, first=first, count=count) for text in texts]
-    for each in windows:
-        each[:, : len(bos)] = bos[: reader.length]
+    for part in windows:
+        part[:, : len(bos)] = bos[: reader.length]
     every = reader.length // stride
-    losses = [reader(params, each[:, :-1], each[:, 1:]).loss for each in windows]
+    losses = [reader(params, part[:, :-1], part[:, 1:]).loss for part in windows]
     whole = np.concatenate([loss[every - 1 :: every] if len(loss) >= every else loss[-1:] for loss in losses])
     sliding = np.concatenate([loss[:, -stride:].ravel() for loss in losses])
     return TextLoss(_mean(sliding), _mean(whole), _by_position(np.concatenate(losses)))

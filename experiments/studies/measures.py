@@ -120,9 +120,7 @@ def scores(subject: Subject, options: ConfigDict) -> list[Metrics]:
         of_seed: Metrics = {}
         for name, values in metrics.items():
             sets = isinstance(values, Mapping)
-            of_seed[name] = (
-                {int(at): finite(each[index]) for at, each in values.items()} if sets else finite(values[index])
-            )
+            of_seed[name] = {int(at): finite(x[index]) for at, x in values.items()} if sets else finite(values[index])
         tokenizer = getattr(run.task, "tokenizer", None)
         if tokenizer is not None and tokenizer.digest and "loss" in of_seed:
             share = tokens_per_byte(tokenizer, run.task.eval_data.tokens)
@@ -184,7 +182,7 @@ def retrieval(subject: Subject, options: ConfigDict) -> list[Metrics]:
                 )
                 for index, depth in enumerate(options.depths)
             ]
-            tokens, targets = (np.concatenate([each[name] for each in batches]) for name in ("tokens", "targets"))
+            tokens, targets = (np.concatenate([batch[name] for batch in batches]) for name in ("tokens", "targets"))
             for seed, metrics in zip(subject.seeds, made, strict=True):
                 parts = zip(*(np.split(x, len(batches)) for x in reader(params_of(seed), tokens, targets)), strict=True)
                 cells = [retrieved(TokenScores(*part), batch) for part, batch in zip(parts, batches, strict=True)]
@@ -237,26 +235,6 @@ def positions(subject: Subject, options: ConfigDict) -> list[Metrics]:
                 for name, tokens in given.items()
             }
         )
-    return made
-
-
-def heads(subject: Subject, options: ConfigDict) -> list[Metrics]:
-    """The places where heads look in windows of text, by block: the weight on the first token (the mean of heads and
-    queries) and on the token before (of the head with most)."""
-    run, made = subject.weights.run, []
-    tokens = windows_of(run.task, options.windows)
-
-    @jax.jit
-    def look(params):
-        _, variables = run.model.apply({"params": params}, tokens, sites(tokens.shape[1]), mutable=["intermediates"])
-        blocks = [variables["intermediates"]["trunk"][f"block_{layer}"] for layer in range(run.model.depth)]
-        weights = [block["attention"]["weights"][0][:, :, 1:] for block in blocks]  # the first query sees itself alone
-        before = [jnp.diagonal(w, axis1=2, axis2=3).mean((0, 2)).max() for w in weights]
-        return {"first": [w[..., 0].mean() for w in weights], "previous": before}
-
-    for index in map(run.seeds.index, subject.seeds):
-        found = look(run.of(index))
-        made.append({f"attention on the {name} token": dict(enumerate(map(float, x), 1)) for name, x in found.items()})
     return made
 
 
@@ -352,7 +330,6 @@ MEASURES: Mapping[str, Measure] = {
     "retrieval": Measure(retrieval, _check_retrieval, "lengths"),
     "resolutions": Measure(resolutions, _check_resolutions, "resolutions"),
     "positions": Measure(positions),
-    "heads": Measure(heads),
 }
 
 

@@ -265,7 +265,7 @@ def with_rows(config: ConfigDict, encodings: Sequence[str] = (), seeds: str | No
             raise ValueError(f"--seeds {seeds}: seeds are whole numbers, 0 or above, as in 0,1,2")
         for table in (made, *(each for each in tables_of(made).values() if "seeds" in each)):
             with table.ignore_type(), table.unlocked():
-                table.seeds = tuple(int(each) for each in re.findall(r"\d+", seeds))
+                table.seeds = tuple(int(value) for value in re.findall(r"\d+", seeds))
     for table in tables_of(made).values() if encodings else ():
         with table.unlocked(), table.ignore_type():
             table.encodings = ConfigDict({spec: spec for spec in encodings}, allow_dotted_keys=True, sort_keys=False)

@@ -210,8 +210,8 @@ def in_layers(
     """
 
     def read(layers: Layers, at: Place) -> tuple[Encoding, ...]:
-        made = [change(each, at) if which(index, each) else each for index, each in enumerate(layers)]
-        return tuple(parse(each) if isinstance(each, str) else each for each in made)
+        made = [change(layer, at) if which(index, layer) else layer for index, layer in enumerate(layers)]
+        return tuple(parse(layer) if isinstance(layer, str) else layer for layer in made)
 
     return read
 

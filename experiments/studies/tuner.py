@@ -63,33 +63,25 @@ class Tuner:
         if fields and (shared := sorted({*self.seeds} & {*seeds})):
             raise ValueError(f"tune.seeds={self.seeds} must not be seeds of the study, but {shared[0]} is one")
 
-    def points(self) -> list[Point]:
-        """Every combination of values, the last field changing fastest; none where nothing is tuned."""
-        if not self.fields:
-            return []
-        return [dict(zip(self.fields, values, strict=True)) for values in itertools.product(*self.fields.values())]
-
     def missing(self, row: Row) -> list[tuple[Point, int]]:
-        """(point, seed) of each training of the row's base that has no record."""
+        """Returns (point, seed) of each training of the row's base that has no record."""
         return [
             (point, seed)
-            for point in self.points()
+            for point, records in self._points(row)
             for seed in self.seeds
-            if seed not in {each.seed for each in self._of_point(row, point)}
+            if seed not in {record.seed for record in records}
         ]
 
     def ensembles(self, row: Row) -> list[tuple[ConfigDict, list[tuple[Point, int]]]]:
-        """The missing trainings, those that differ in their rate alone together: a config for all, and what each is."""
+        """Returns the missing trainings: a config for those that differ in their rate alone, with their points and seeds."""
         groups: dict[str, list[tuple[Point, int]]] = {}
         for point, seed in self.missing(row):
-            groups.setdefault(str({name: value for name, value in point.items() if name != RATE}), []).append(
-                (point, seed)
-            )
+            others = str({name: value for name, value in point.items() if name != RATE})
+            groups.setdefault(others, []).append((point, seed))
         made = []
         for members in groups.values():
-            rates = tuple(point[RATE] for point, _ in members) if RATE in self.fields else None
-            config = at_point(held_out(row.training, self._share), members[0][0] | ({RATE: rates} if rates else {}))
-            made.append((config, members))
+            rates = {RATE: tuple(point[RATE] for point, _ in members)} if RATE in self.fields else {}
+            made.append((at_point(held_out(row.training, self._share), members[0][0] | rates), members))
         return made
 
     def record(self, row: Row, members: Sequence[tuple[Point, int]], scores: Any, metric: str, about: dict) -> None:
@@ -100,35 +92,25 @@ class Tuner:
           metric: their name.
           about: what records say of the training and the machine.
         """
-        held = held_out(row.training, self._share)
-        new = [
-            Record(
-                **about,
-                row=f"{row.base}, {spelled(point)}",
-                base=row.base,
-                seed=seed,
-                run=row_hash(at_point(held, point)),
-                config_hash=row_hash(at_point(held, point)),
-                learning_rate=rate_of(at_point(held, point)),
-                point=point,
-                on=held.data.choose_split,
-                metrics={metric: finite(score)},
-            )
-            for (point, seed), score in zip(members, scores, strict=True)
-        ]
+        held, new = held_out(row.training, self._share), []
+        for (point, seed), score in zip(members, scores, strict=True):
+            training = at_point(held, point)
+            fields = dict(run=row_hash(training), config_hash=row_hash(training), learning_rate=rate_of(training))
+            fields |= dict(point=point, on=held.data.choose_split, metrics={metric: finite(score)})
+            new.append(Record(**about, row=f"{row.base}, {spelled(point)}", base=row.base, seed=seed, **fields))
         append_records(self._path, new)
         self._records += new
 
     def best(self, row: Row) -> Point | None:
-        """The point with the best mean score of the row's base; None where none is finite."""
+        """Returns the point with the best mean score of the row's base; None where no mean is finite."""
         means = [(mean, index) for index, mean in enumerate(self._means(row)) if math.isfinite(mean)]
         if not means:
             return None
-        metric = next(iter(self._of_point(row, self.points()[means[0][1]])[0].metrics))
-        return self.points()[(unit_of(metric).best or min)(means, key=lambda pair: pair[0])[1]]
+        order = unit_of(next(iter(self.found(row)[0].metrics))).best or min
+        return self._points(row)[order(means, key=lambda pair: pair[0])[1]][0]
 
     def at_best(self, row: Row) -> Row:
-        """The row with its training at the best point; as it is where there is nothing to choose, or not yet."""
+        """Returns the row with its training at the best point; as it is where there is nothing to choose, or not yet."""
         if not self.fields or self.missing(row) or self.best(row) is None:
             return row
         return row._replace(training=at_point(row.training, self.best(row)))
@@ -137,27 +119,29 @@ class Tuner:
         """Returns the field `tuned` of a row's records; None if nothing was chosen."""
         if not self.fields:
             return None
-        best, scores = self.best(row), zip(map(point_text, self.points()), self._means(row), strict=True)
-        (first, *_) = self._of_point(row, best)
+        texts = [point_text(point) for point, _ in self._points(row)]
+        scores, first = map(finite, self._means(row)), self.found(row)[0]
         about = {"metric": next(iter(first.metrics)), "on": first.on, "seeds": list(self.seeds)}
-        return {"chosen": best, "scores": {text: finite(mean) for text, mean in scores}, **about}
+        return {"chosen": self.best(row), "scores": dict(zip(texts, scores, strict=True)), **about}
 
     def found(self, row: Row) -> list[Record]:
         """Returns the records of all points of a row."""
-        return [each for point in self.points() for each in self._of_point(row, point)]
+        return [record for _, records in self._points(row) for record in records]
 
     def _means(self, row: Row) -> list[float]:
-        """The mean score of each point over the tuning seeds; nan where one is not finite or missing."""
-        scores = ([next(iter(each.metrics.values())) for each in self._of_point(row, p)] for p in self.points())
-        return [float(np.mean(np.array(each, float))) if each else math.nan for each in scores]
+        """Returns the mean score of each point over the tuning seeds; nan where a score is not finite or missing."""
+        scores = ([next(iter(record.metrics.values())) for record in records] for _, records in self._points(row))
+        return [float(np.mean(np.array(x, float))) if x else math.nan for x in scores]
 
-    def _of_point(self, row: Row, point: Point) -> list[Record]:
-        wanted = (row.study, row.base, row_hash(at_point(held_out(row.training, self._share), point)))
-        return [
-            each
-            for each in self._records
-            if (each.study, each.base, each.config_hash) == wanted and each.seed in self.seeds
-        ]
+    def _points(self, row: Row) -> list[tuple[Point, list[Record]]]:
+        """Returns every combination of values, the last field changing fastest, with its records; [] if nothing is tuned."""
+        points = []
+        for values in itertools.product(*self.fields.values()) if self.fields else ():
+            point = dict(zip(self.fields, values, strict=True))
+            place = row.study, row.base, row_hash(at_point(held_out(row.training, self._share), point))
+            own = [r for r in self._records if (r.study, r.base, r.config_hash) == place and r.seed in self.seeds]
+            points.append((point, own))
+        return points
 
 
 def spelled(point: Point) -> str:
@@ -226,13 +210,13 @@ def with_tune(config: ConfigDict, texts: Sequence[str], share: str | None, known
         try:
             found = ast.literal_eval(f"[{values}]") if equals else []
         except (ValueError, SyntaxError):
-            found = [each.strip() for each in values.split(",")]
+            found = [word.strip() for word in values.split(",")]
         if not found:
             raise ValueError(f"--tune {text}: expected a field and its values, as in optimizer.learning_rate=1e-3,3e-3")
         if name not in (fields := flat_fields(known.to_dict())):
             raise ValueError(f"--tune {text}: there is no field {name!r}; {nearest(name, list(fields))}")
         kind = type(fields[name])
-        chosen[name] = tuple(float(each) if kind is float else each for each in found)
+        chosen[name] = tuple(float(value) if kind is float else value for value in found)
     if chosen:
         tune.learning_rates, tune.fields = (), ConfigDict(chosen, allow_dotted_keys=True)
     if share is not None:

@@ -101,7 +101,7 @@ def kept_weights(row: Row, workdir: pathlib.Path, seeds: tuple[int, ...]) -> Wei
       ValueError: the workdir has no such row, or several, or the row lacks a seed.
     """
     named = re.compile(f"{re.escape(plain(row.base))}-[0-9a-f]{{12}}")
-    found = [each for each in sorted(workdir.glob("*/*")) if named.fullmatch(each.name)]
+    found = [path for path in sorted(workdir.glob("*/*")) if named.fullmatch(path.name)]
     if len(found) != 1:
         raise ValueError(f"{workdir} has {len(found)} models of a row {row.base!r}: there must be one")
     run = load_run(found[0], task_of=decoding_task)

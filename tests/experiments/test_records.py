@@ -4,9 +4,6 @@ import json
 import pathlib
 
 import pytest
-from fuzzing import counts as with_count
-from fuzzing import damaged, damaged_json, fuzz
-from hypothesis import strategies as st
 from study_records import of_metric, record
 
 from experiments.records import (
@@ -18,11 +15,9 @@ from experiments.records import (
     read_study,
     with_scores,
 )
-from experiments.report import figures, table
 
 RESULTS = pathlib.Path(__file__).parents[2] / "results"
-STUDIES = ("quickstart", "retrieval", "resolutions")
-LINES = {name: (RESULTS / name / "results.jsonl").read_text().splitlines()[:6] for name in STUDIES}
+LINES = (RESULTS / "quickstart" / "results.jsonl").read_text().splitlines()[:2]
 
 
 def test_records_are_read_as_they_were_written(tmp_path):
@@ -87,7 +82,7 @@ def test_a_row_that_is_run_again_replaces_itself_and_learns_of_later_points(tmp_
 
 
 def changed(**fields):
-    line = json.loads(LINES["quickstart"][0])
+    line = json.loads(LINES[0])
     for name, value in fields.items():
         if value is ...:
             del line[name]
@@ -100,50 +95,17 @@ def changed(**fields):
     ("line", "field"),
     [
         (changed(seed=...), "seed"),
-        (changed(metrics={"accuracy": "0.5"}), "metrics"),
-        (changed(metrics={"loss": {"nan": 1.0}}), "nan"),
-        (changed(wall_time="12"), "wall_time"),
-        (changed(seed=True), "seed"),
+        (changed(metrics={"loss": {"long": 1.0}}), "long"),
         (changed(colour="red"), "colour"),
-        (changed(step_time=1).replace('"step_time": 1,', '"step_time": 1e999,'), "step_time"),
         ("[1]", "JSON object"),
         ("{", "JSON"),
     ],
 )
 def test_a_line_that_is_no_record_is_named_and_the_others_are_kept(line, field, tmp_path, warnings):
     path = tmp_path / "results.jsonl"
-    first, second = LINES["quickstart"][:2]
+    first, second = LINES
     path.write_text("\n".join([first, line, second, ""]))
     assert [each.seed for each in read_records(path)] == [json.loads(each)["seed"] for each in (first, second)]
     (warning,) = warnings
     assert f"{path}, line 2" in warning
     assert field in warning
-
-
-@with_count(40, 100)
-@pytest.mark.parametrize("study", STUDIES)
-def test_damaged_records(study, count, tmp_path, warnings):
-    path = tmp_path / "results.jsonl"
-    trees = [json.loads(line) for line in LINES[study]]
-
-    def once(drawn):
-        index, tree = drawn
-        lines = [*LINES[study]]
-        lines[index] = tree.decode("latin-1") if isinstance(tree, bytes) else json.dumps(tree)
-        path.write_text("\n".join(lines) + "\n", encoding="latin-1", errors="replace")
-        kept = read_records(path)
-        if len(kept) < len(lines) - 1 and "\n" not in lines[index]:
-            raise AssertionError("others were lost")
-        found = Records(last_written(kept))
-        for name, each in found.studies.items():
-            table.tables(each, name)
-        figures.styles(found)
-        if len(kept) < len(lines):
-            raise ValueError("left out")
-
-    def of(index):
-        short = {name: value for name, value in trees[index].items() if name != "versions"}
-        short["metrics"] = {"accuracy": 0.5, "loss": {"64": 1.0, "128": None}}
-        return st.tuples(st.just(index), damaged_json(short) | damaged(LINES[study][index].encode()))
-
-    fuzz(count, st.integers(0, len(trees) - 1).flatmap(of), once)

@@ -9,8 +9,7 @@ from ml_collections import ConfigDict
 from study_records import record
 
 from experiments.records import Records
-from experiments.report.paper import along
-from experiments.report.trends import slope_of, trends, trends_figure, trends_markdown, trends_table, worth
+from experiments.report.trends import along, slope_of, trends, trends_figure, trends_markdown, trends_table, worth
 
 SIZES = {"1k": 1e3, "10k": 1e4, "100k": 1e5}
 AXIS = ConfigDict({"title": "parameters", "against": "none", "at": (8, 64), "values": SIZES})

@@ -8,7 +8,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from experiments.report.units import title_of
-from experiments.studies.measures import Subject, heads, positions, scores, tokens_per_byte, windows_of
+from experiments.studies.measures import Subject, positions, scores, tokens_per_byte, windows_of
 from experiments.studies.plan import Row
 from experiments.studies.weights import Weights
 from posjax.jsonl import append_jsonl
@@ -51,32 +51,6 @@ def test_the_error_of_a_probe_after_each_block_of_text_and_of_random_tokens(tmp_
         assert found[1] < 0.2
         assert does_not[name][1] > 1.7  # a guess errs by 2
         assert found[0] > 1.7
-
-
-class Looks:
-    """Two blocks of two heads: one head looks at the token before, the others share their weight evenly."""
-
-    depth = 2
-
-    def apply(self, variables, tokens, site, mutable):
-        count = tokens.shape[1]
-        even = jnp.tril(jnp.ones((count, count)))
-        even = even / even.sum(axis=1, keepdims=True)
-        before = jnp.roll(jnp.eye(count), -1, axis=1).at[0].set(jnp.eye(count)[0]) * variables["params"]
-        weights = [jnp.stack(pair) * jnp.ones((len(tokens), 1, 1, 1)) for pair in ((even, before), (even, even))]
-        sown = {f"block_{layer}": {"attention": {"weights": (weights[layer],)}} for layer in range(2)}
-        return None, {"intermediates": {"trunk": sown}}
-
-
-def test_the_places_where_heads_look(tmp_path):
-    looks = subject({}, tmp_path)
-    looks.weights = looks.weights._replace(run=looks.weights.run._replace(model=Looks()))
-    one, without = heads(looks, ConfigDict({"windows": 4}))
-    shares = np.array([1 / (t + 1) for t in range(1, LENGTH)])  # of an even head, by query
-    assert one["attention on the previous token"] == pytest.approx({1: 1.0, 2: shares.mean()})
-    first = (shares.sum() + 1) / (2 * (LENGTH - 1))  # the head of the token before finds the first from the second
-    assert one["attention on the first token"] == pytest.approx({1: first, 2: shares.mean()})
-    assert without["attention on the previous token"][1] == pytest.approx(shares.mean())
 
 
 def test_windows_that_are_whole_are_taken():
