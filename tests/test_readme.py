@@ -43,28 +43,22 @@ TEXT = [
 # (start of the command behind "python -m experiments.", or "posjax.cli" for posjax, treatment, arguments that make it
 # small); else it is parsed.
 HOW = [
-    ("posjax.cli explain --checkpoint", "parsed", []),
     ("posjax.cli explain --cite", "run", []),
     ("posjax.cli explain inverse", "run", []),
     ("posjax.cli explain steps", "run", []),
     ("catalogue", "run", []),
     ("prepare --list", "run", []),
-    ("posjax.cli explain NAME", "parsed", []),
-    ("posjax.cli explain", "slow", []),
-    ("posjax.cli check NAME", "parsed", []),
-    ("posjax.cli check mine.py", "parsed", []),  # a reader's own file
-    ("posjax.cli check steps", "parsed", []),  # the guide's encodings are checked by tests/test_docs.py
-    ("posjax.cli check", "slow", []),
+    ("posjax.cli explain", "parsed", []),  # tests/describe/test_explain.py draws and explains
+    ("posjax.cli check", "parsed", []),  # the guide's encodings are checked by tests/test_docs.py
     ("scorecard inverse", "slow", ["--length=64"]),
     ("train --config=configs/decoder.py --config.data.name=mine", "parsed", []),
     ("train --config=configs/decoder.py --config.data.name=novels", "parsed", []),
     ("train --config=configs/vit.py --workdir", "parsed", []),  # tests/test_commands.py trains one
-    ("train --config=configs/decoder.py --config.model.encoding=rope + alibi", "parsed", []),  # others train below
+    ("train --config=configs/decoder.py --config.model", "parsed", []),  # others train below
     ("train --config=configs/vit.py --config.data.name=stripes", "slow", TINY),
     ("train --config=configs/decoder.py --config.mesh", "parsed", []),  # needs devices
     ("train --config=configs/decoder.py --config.data.ladder", "slow", [*TINY, *TEXT, "--config.data.ladder.steps=1"]),
     ("train --config=configs/decoder.py --workdir=runs/two", "parsed", []),  # tests/test_processes.py runs two
-    ("train --config=configs/decoder.py --config.model.encoding=inverse", "parsed", []),  # as steps
     ("train --config=configs/decoder.py", "slow", TINY + TEXT),
 ]
 
