@@ -48,6 +48,7 @@ def test_bytes_are_those_of_the_arrays_and_operations_those_that_xla_counts(deco
     assert figures["flops"] == pytest.approx(counted, rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_cache_has_the_bytes_of_its_arrays(decoder):
     config, figures = decoder
     token = jnp.zeros((1, 1), jnp.int32)

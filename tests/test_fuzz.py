@@ -31,7 +31,7 @@ CONFIGURATION = {
 }
 
 
-@counts(200, 1000)
+@counts(100, 1000)
 def test_specs(count, unchecked_shapes):
     def once(text):
         for encoding in parse_layers(text):
@@ -89,7 +89,7 @@ class Arguments:
         return spec, shapes, dtype, axes, lengths, options
 
 
-@counts(60, 300)
+@counts(30, 300)
 def test_arguments_of_attend(count, unchecked_shapes):
     """Traced only: shapes, types and options decide."""
     params = {}

@@ -152,6 +152,7 @@ def hosted_by(spec, **options):
     return positions, nnx.MultiHeadAttention(4, 16, num_kv_heads=2, rngs=rngs, **options)
 
 
+@pytest.mark.slow
 def test_flax_attention_hosts_an_encoding():
     positions, module = hosted_by("fox + t5", decode=False)
     own = module.attention_fn

@@ -29,7 +29,6 @@ from posjax.data import sets
 
 REPO = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [*sorted(REPO.glob("*.md")), *sorted((REPO / "docs").glob("*.md"))]
-SHORT = {"README.md"}  # the guides' blocks take longer
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELL = ("git", "make", "pip", "posjax", "python")  # first words of a block of commands
 TINY = ["--config.steps=2", "--config.batch_size=8", "--config.model.width=8", "--config.model.depth=1"]
@@ -126,14 +125,8 @@ def write_files(path, directory):
             (directory / named[1]).write_text(text)
 
 
-PROGRAMS = [
-    pytest.param(path, id=path.name, marks=[] if path.name in SHORT else [pytest.mark.slow])
-    for path in DOCUMENTS
-    if blocks(path, "python")
-]
-
-
-@pytest.mark.parametrize("path", PROGRAMS)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path, "python")], ids=lambda path: path.name)
 def test_python_blocks_run_in_their_order(path, empty, monkeypatch):
     def compiled(method):
         return lambda self, first, *args, **kwargs: jax.jit(lambda given: method(self, given, *args, **kwargs))(first)

@@ -27,7 +27,7 @@ ROTARY = [name for name in pj.names() if issubclass(registered(name), Rotary)]
 # Their frequencies are fitted whatever the arguments are; the others are known with their usual arguments.
 FITTED = ["rope", "p_rope", "hope", "axial_rope", "mrope", "lerope"]
 FIRST = [MEMBERS[name].variants[0] for name in ROTARY]
-MORE = [case for name in FITTED for case in MEMBERS[name].variants[1:] if isinstance(pj.parse(case.spec), Rotary)]
+MORE = [case for name in FITTED for case in MEMBERS[name].variants[1:4] if isinstance(pj.parse(case.spec), Rotary)]
 
 
 def rotation(encoding, params=()):
@@ -303,7 +303,7 @@ def test_what_no_encoding_explains_is_unknown_and_not_wrong(arguments, words):
     assert "nothing wrong" not in str(found)
 
 
-@pytest.mark.parametrize("num_heads", [1, 8, 12])
+@pytest.mark.parametrize("num_heads", [1, 12])
 def test_alibi_is_recognised_with_its_window(num_heads):
     bias = np.where((OFFSET > 0) | (OFFSET <= -64), -np.inf, alibi(alibi_slopes(num_heads), 300))
     found = pj.audit(bias=bias)

@@ -1,7 +1,6 @@
 """Every encoding that takes grids, on other grids than the one it was made for: resized, fitted, scaled or extrapolated."""
 
 import functools
-import re
 
 import jax
 import jax.numpy as jnp
@@ -29,14 +28,11 @@ MORE = [
 ]
 
 
-def of_width(spec, width=OLD[1]):
-    return re.sub(r"raster\(width=\d+\)", f"raster(width={width})", spec)
-
-
 # The axes of a tree are the branches of its levels: a grid has more of them than it allows.
-MEMBERS_ON_GRIDS = [member.on(GRID) for name, member in MEMBERS.items() if name != "tree" and member.on(GRID)]
-SPECS = sorted({*MORE, *map(of_width, MEMBERS_ON_GRIDS)})
-ON_GRIDS = [spec for spec in SPECS if "raster" not in spec or spec in MORE]
+ON_GRIDS = [member.on(GRID) for name, member in MEMBERS.items() if name != "tree" and member.on(GRID)]
+# Encodings whose parameters or arguments change; others are formulas of any position.
+CHANGING = [spec for spec in ON_GRIDS if type(pj.parse(spec)).resized is not pj.Encoding.resized]
+SPECS = sorted({*MORE, *(spec for spec in CHANGING if not spec.startswith("raster"))})
 FINITE = ["beit(stddev=1)", "swin_v2(hidden_dim=6)"]
 LEARNED = ["learned(stddev=1)", "learned_factorized(stddev=1)", "swin(stddev=1)", "beit(stddev=1)", "tupe(stddev=1)"]
 LEARNED += ["raster(width=6) >> learned(stddev=1)", *MORE]

@@ -191,8 +191,8 @@ def llama(tmp_path_factory):
 @pytest.fixture
 def pretrained(llama):
     made = config("extrapolate_pretrained", "drope")
-    sizes = {"lengths.bytes": 128, "lengths.lengths": (64, 128), "retrieval.lengths": (64,)}
-    sizes |= {"retrieval.examples": 1, "retrieval.depths": (0.5,)}
+    sizes = {"lengths.bytes": 128, "lengths.lengths": (64, 128)}
+    del made.measures.retrieval
     own = {"data.name": "words", "data.files": f"{llama}/*.txt"}
     made.update_from_flattened_dict({f"measures.{name}": value for name, value in sizes.items()} | own)
     return made
