@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import HEAD_DIM, HEADS, WIDTH, forward, joined
+from drawn import drawn
 from members import GRID, MEMBERS
 
 import posjax as pj
@@ -15,7 +16,7 @@ from posjax.encodings.resize import METHODS, resize
 OLD, NEW, PREFIX = (4, 6), (5, 9), 2
 DIMS = pj.Dims(WIDTH, HEADS, HEAD_DIM, grid=OLD, prefix=PREFIX)
 KEY = jax.random.key(0)
-WEIGHTS = 0.3 * jax.random.normal(jax.random.key(3), (3, WIDTH, HEADS, HEAD_DIM))
+WEIGHTS = (0.3 * np.random.default_rng(3).normal(size=(3, WIDTH, HEADS, HEAD_DIM))).astype(np.float32)
 MORE = [
     "raster(width=6) >> tupe()",
     "(raster(width=6) >> learned(stddev=1)) + swin(stddev=1)",
@@ -41,7 +42,7 @@ LEARNED += ["raster(width=6) >> learned(stddev=1)", *MORE]
 @functools.cache
 def made(spec):
     encoding = pj.parse(spec)
-    return encoding, encoding.init(KEY, DIMS)
+    return encoding, drawn(functools.partial(encoding.init, dims=DIMS), KEY)
 
 
 def close(a, b, atol=5e-6):
@@ -49,7 +50,7 @@ def close(a, b, atol=5e-6):
 
 
 def tokens(site, seed=2):
-    return jax.random.normal(jax.random.key(seed), (len(site.segment), WIDTH))
+    return np.random.default_rng(seed).normal(size=(len(site.segment), WIDTH)).astype(np.float32)
 
 
 def same(a, b):
