@@ -166,7 +166,6 @@ def test_a_page_of_a_decoder(data_dir, tmp_path, capsys):
     rows = [
         "no rope, global layers",
         "positions + 1000",
-        "fastest quarter still",
         "no window and YaRN, windowed layers",
     ]
     texts = [f"--files={words(tmp_path)}", "--num_texts=3", "--length=130"]

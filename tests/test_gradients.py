@@ -11,12 +11,13 @@ from jax.sharding import Mesh
 
 import posjax as pj
 from posjax.attention import ContextParallel
+from posjax.describe.worlds import normal
 from posjax.gradients import one_by_one
 from posjax.models import BlockConfig, Decoder
 from posjax.models.layers import normalised
 
 SITE = pj.sites(14)
-Q, K, V = jax.random.normal(jax.random.key(0), (3, 14, HEADS, HEAD_DIM))
+Q, K, V = (normal(seed, 14, HEADS, HEAD_DIM) for seed in range(3))
 
 
 def close(a, b, atol=2e-5):

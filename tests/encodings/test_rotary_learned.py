@@ -9,13 +9,14 @@ import pytest
 import scipy.linalg
 
 import posjax as pj
+from posjax.describe.worlds import normal
 from posjax.encoding import Needs
 from posjax.encodings.rotary_learned import expm
 
 T, H, D = 10, 3, 8
 DIMS = pj.Dims(H * D, H, D, length=24)
 ON_GRID = DIMS._replace(grid=(6, 7))
-Q, K = jax.random.normal(jax.random.key(0), (2, T, H, D))
+Q, K = (normal(seed, T, H, D) for seed in range(2))
 
 
 def made(spec, dims=DIMS):
