@@ -127,10 +127,3 @@ def test_dimensions_are_as_declared(name):
             jax.eval_shape(
                 lambda key, site=elsewhere: forward(encoding, encoding.init(key, dims), x, site, weights), KEY
             )
-
-
-def test_none_counts_only_under_causality():
-    w = world(Case("none()"))
-    flipped = w._replace(x=w.x[::-1])
-    assert gap((forward(*flipped)[::-1], forward(*w))) < 1e-5
-    assert np.abs(forward(*flipped, causal=True)[::-1] - forward(*w, causal=True)).max() > 1e-2

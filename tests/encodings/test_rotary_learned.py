@@ -128,9 +128,6 @@ def test_group_defect_of_non_commuting_generators():
 
 def test_a_half_subtracted_from_both_triangles_cancels():
     """The authors' code: upper = triu(raw, 1) - 1/2, A = upper - upper^T. Ours begins with entries of one sign."""
-    raw = np.random.default_rng(0).uniform(0, 2 * np.pi, (8, 8))
-    upper = np.triu(raw, 1) - 0.5
-    np.testing.assert_allclose(upper - upper.T, np.triu(raw, 1) - np.triu(raw, 1).T, atol=1e-15)
     _, params = made("liere(generator_dim=4)", ON_GRID)
     generator = np.asarray(params["generator"]) * np.array([5, 6]).reshape(2, 1, 1, 1)
     assert 0 <= generator.min() < 0.5
