@@ -241,10 +241,11 @@ SMALL = (
 @pytest.mark.parametrize(
     ("options", "kernels", "kind"),
     [
-        (["--config.model.encoding=alibi"], False, "all-reduce"),
+        ([], True, "all-reduce"),
         (["--config.mesh.tensor=2", "--config.mesh.context=2"], True, "all-gather"),
+        (["--config.model.encoding=alibi", "--config.mesh.fsdp=2"], False, "all-gather"),
     ],
-    ids=["data, no kernel", "tensor and context"],
+    ids=["data", "tensor and context", "no kernel"],
 )
 def test_a_training_step_is_compiled_for_eight_tpus(options, kernels, kind, tmp_path):
     line = [sys.executable, "-m", "experiments.benchmark", "plan", *SMALL, *options]
