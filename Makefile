@@ -24,7 +24,7 @@ test: .venv/installed-test lint
 
 slow: .venv/installed-test
 	.venv/bin/python -m pytest -n 2 --dist worksteal -m "slow and not thorough"
-	POSJAX_TESTS=optimised .venv/bin/python -m pytest tests/test_goldens.py tests/encodings/test_precision.py -m "not slow"
+	POSJAX_TESTS=optimised .venv/bin/python -m pytest tests/encodings/test_precision.py -m "not slow"
 
 thorough: .venv/installed-test
 	POSJAX_FUZZ=30 .venv/bin/python -m pytest -n 2 --dist worksteal -m "thorough or slow"

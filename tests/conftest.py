@@ -11,7 +11,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 # Programs run once here, on little: without most of LLVM's optimisations they compile in half the time, and jaxlib 0.10's
 # newer code generator for CPUs takes up to four times as long as the older one. The processes that tests start inherit both.
-# `make slow` runs goldens and precision once more as users do. XLA ends a process at a flag that it does not know.
+# `make slow` runs test_precision.py once more as users do. XLA ends a process at a flag that it does not know.
 if os.environ.get("POSJAX_TESTS") != "optimised":
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
     os.environ["JAX_INCLUDE_FULL_TRACEBACKS_IN_LOCATIONS"] = "false"  # of each operation, a tenth of all time

@@ -1,7 +1,6 @@
 """Parameters drawn by numpy: a model's own `init` compiles a program for nearly every shape, which takes seconds."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import posjax as pj
@@ -21,6 +20,6 @@ def drawn(init, *inputs, spread=0.3, encoding="none"):
 
     def leaf_of(path, leaf):
         start = np.asarray(leaf) if constant else float(jax.tree_util.keystr(path[-1:], simple=True) in FACTORS)
-        return jnp.asarray(start + spread * rng.normal(size=leaf.shape), leaf.dtype)  # compiles nothing, too
+        return jax.device_put(np.asarray(start + spread * rng.normal(size=leaf.shape), leaf.dtype))  # compiles nothing
 
     return jax.tree_util.tree_map_with_path(leaf_of, init(*inputs) if constant else jax.eval_shape(init, *inputs))

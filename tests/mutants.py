@@ -151,7 +151,7 @@ a sink has the share of its opposite | posjax/attention/blockwise.py | attention
 - share = jax.nn.sigmoid(log_total - of_queries(sink))
 + share = jax.nn.sigmoid(log_total + of_queries(sink))
 
-a sink gives logits no gradient | posjax/attention/blockwise.py | encodings/test_properties.py -k "blockwise and learned_sink"
+a sink gives logits no gradient | posjax/attention/blockwise.py | encodings/test_properties.py -k "tiles and learned_sink"
 - jnp.moveaxis(out, 1, 0).astype(jnp.float32), axis=-1) - d_log_total
 + jnp.moveaxis(out, 1, 0).astype(jnp.float32), axis=-1)
 
@@ -163,7 +163,7 @@ a cache forgets to transform values | posjax/attention/cache.py | attention/test
 - without_padding(v, site) if raw else here.v
 + without_padding(v, site)
 
-outputs are transformed with what is read | posjax/attention/dense.py | encodings/test_properties.py -k "moving and shaw"
+outputs are transformed with what is read | posjax/attention/dense.py | encodings/test_properties.py -k "shallow and shaw"
 - return {"read", "output"} <= encoding.hooks
 + return False
 

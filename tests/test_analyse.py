@@ -103,6 +103,7 @@ def test_a_file_of_weights_and_images_of_another_set(data_dir, tmp_path):
     assert study.rows["other images"][0].each == "image"
 
 
+@pytest.mark.slow
 def test_native_aspects_are_looked_at_as_they_were_trained(data_dir):
     """model.image_size is the size of the tables, which no image need have."""
     options = {"data__mode": "native", "data__max_patches": 9, "data__image_size": (8, 8), "model__patch_size": 2}
@@ -165,7 +166,6 @@ def test_a_page_of_a_decoder(data_dir, tmp_path, capsys):
     rows = [
         "no rope, global layers",
         "positions + 1000",
-        "fastest quarter still",
         "no window and YaRN, windowed layers",
     ]
     texts = [f"--files={words(tmp_path)}", "--num_texts=3", "--length=130"]

@@ -48,6 +48,7 @@ def test_bytes_are_those_of_the_arrays_and_operations_those_that_xla_counts(deco
     assert figures["flops"] == pytest.approx(counted, rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_cache_has_the_bytes_of_its_arrays(decoder):
     config, figures = decoder
     token = jnp.zeros((1, 1), jnp.int32)
@@ -151,11 +152,12 @@ def test_a_tiny_decoder(tmp_path, capsys):
         "--lengths=32,64",
         "--window=16",
         "--cell_seconds=0.2",
+        "--only=window;decoding: dense",
         f"--out={tmp_path}",
     ]
     assert benchmark.main([*line, "--memory=1GiB"]) == 0
     records = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
-    assert len(records) == 16
+    assert len(records) == 8
     assert all(min(r["held_bytes"], r["seconds"]) > 0 for r in records)
     assert (tmp_path / "context.png").stat().st_size > 10_000
     assert "| dense | decoding | **" in capsys.readouterr().out
@@ -165,7 +167,7 @@ def test_a_tiny_decoder(tmp_path, capsys):
 def test_it_runs_in_small_on_a_cpu_and_goes_on_where_it_was(tmp_path):
     """The whole way, with what may be absent absent: workers, records, the table, and a second call."""
     (tmp_path / "sitecustomize.py").write_text(ABSENT)
-    only = "kernel, kerple();seeds;decoder step: none, auto;attention, fb, 128: alibi"
+    only = "kernel, kerple();seeds;attention, fb, 128: alibi"
     command = [sys.executable, "-m", "experiments.benchmark", "accelerator", f"--out={tmp_path}", f"--only={only}"]
     cheap = {name: os.environ[name] for name in ("JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS") if name in os.environ}
     environment = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
@@ -175,7 +177,7 @@ def test_it_runs_in_small_on_a_cpu_and_goes_on_where_it_was(tmp_path):
     ]
     records = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     names = [(record["cell"]["title"], record["contender"]) for record in records]
-    assert len(set(names)) == len(records) >= 6
+    assert len(set(names)) == len(records) == 5
     assert not [record["skip"] for record in records if record["skip"]]
     (kernel,) = (record for record in records if "found" in record)
     ran = {name: result for name, result in kernel["found"].items() if "refused" not in result}

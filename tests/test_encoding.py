@@ -164,13 +164,18 @@ def test_the_state_of_a_sum_has_one_shape(parts):
 def test_state_of_one_part_is_not_seen_by_the_others():
     encoding = Gate() + (Shift(3) >> Gate()) + pj.parse("alibi()")
     params = encoding.init(KEY, DIMS)
-    x = jax.random.normal(KEY, (4, 8))
-    site = encoding.observe(params, x, encoding.place(params, pj.sites(4)))
-    q = jnp.zeros((4, 2, 4))
+    x, q = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32), np.zeros((4, 2, 4), np.float32)
+
+    @jax.jit
+    def run(x):
+        site = encoding.observe(params, x, encoding.place(params, pj.sites(4)))
+        assert site.state[2].state == ()
+        alibi = pj.parse("alibi()").bias((), q, pj.sites(4), q, pj.sites(4))
+        return encoding.bias(params, q, site, q, site), alibi
+
+    bias, alibi = run(x)
     gate = np.cumsum(x[:, 0])
-    expected = 2 * (gate[:, None] - gate[None]) + pj.parse("alibi()").bias((), q, pj.sites(4), q, pj.sites(4))
-    np.testing.assert_allclose(encoding.bias(params, q, site, q, site), expected, atol=1e-5)
-    assert site.state[2].state == ()
+    np.testing.assert_allclose(bias, 2 * (gate[:, None] - gate[None]) + alibi, atol=1e-5)
 
 
 def test_masks_intersect():
@@ -178,20 +183,23 @@ def test_masks_intersect():
     mask = shown(Window(3) + pj.parse("rope()") + Window(2), site, site)
     np.testing.assert_array_equal(mask, shown(Window(2), site, site))
     assert shown(pj.parse("rope() + alibi()"), site, site) is True
-    q = jax.random.normal(KEY, (6, 2, 4))
-    for implementation in ("dense", "blockwise"):
-        encoding, options = Window(1) + pj.parse("alibi()"), dict(implementation=implementation)
-        out = jax.jit(lambda q, e=encoding, o=options: pj.attend(e, ((), ()), q, q, q, site, site, **o))(q)
-        np.testing.assert_allclose(out, q, atol=1e-6)
 
 
 def test_rotations_chain_and_biases_add():
-    site, x = pj.sites(4, start=3), jax.random.normal(KEY, (4, 2, 4))
-    q, k = pj.parse("rope() + rope()").rotate(((), ()), x, site, x, site)
+    site = pj.sites(4, start=3)
     twice = site._replace(position=2 * site.position)
-    np.testing.assert_allclose(q, pj.parse("rope()").rotate((), x, twice, x, twice)[0], atol=1e-5)
-    one = pj.parse("alibi()").bias((), x, site, x, site)
-    np.testing.assert_allclose(pj.parse("alibi() + alibi() + none()").bias(((),) * 3, x, site, x, site), 2 * one)
+
+    @jax.jit
+    def run(x):
+        both, once = (
+            pj.parse(spec).rotate(((), ()), x, at, x, at)[0] for spec, at in (("rope + rope", site), ("rope", twice))
+        )
+        specs = "alibi + alibi + none", "alibi"
+        return both, once, [pj.parse(spec).bias(((),) * 3, x, site, x, site) for spec in specs]
+
+    both, once, (sum_of_two, one) = run(np.random.default_rng(0).normal(size=(4, 2, 4)).astype(np.float32))
+    np.testing.assert_allclose(both, once, atol=1e-5)
+    np.testing.assert_allclose(sum_of_two, 2 * one)
 
 
 class Absolute(Encoding):
@@ -232,12 +240,14 @@ def test_raster_shows_any_encoding_a_line(spec):
     flat = pj.Site(*(np.concatenate([first, rest]) for first, rest in zip(([0], [1], [1]), flat[:3], strict=True)))
     flat = flat._replace(position=flat.position.astype(np.int32), prefix=flat.prefix.astype(np.int32))
     flat = flat._replace(segment=flat.segment.astype(np.int32))
-    x, q = jnp.zeros((13, 8)), jax.random.normal(KEY, (13, 2, 4))
-    np.testing.assert_array_equal(encoding.embed(params, x, site), line.embed(params[1], x, flat))
-    np.testing.assert_array_equal(
-        encoding.bias(params, q, site, q, site) + jnp.zeros((2, 13, 13)),
-        line.bias(params[1], q, flat, q, flat) + jnp.zeros((2, 13, 13)),
-    )
+    x, q = np.zeros((13, 8), np.float32), np.zeros((13, 2, 4), np.float32)
+
+    @jax.jit
+    def run(params):
+        found = encoding.embed(params, x, site), encoding.bias(params, q, site, q, site)
+        return found, (line.embed(params[1], x, flat), line.bias(params[1], q, flat, q, flat))
+
+    jax.tree.map(np.testing.assert_array_equal, *run(params))
 
 
 def test_a_class_that_is_no_dataclass_equals_nothing_but_itself():

@@ -19,6 +19,7 @@ from members import Case
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION, ContextParallel, attend_cached, attend_parallel, empty_cache
+from posjax.describe.worlds import normal
 from posjax.hosting import place
 from posjax.models import Decoder
 from posjax.nnx import as_params
@@ -138,7 +139,7 @@ def in_equinox(recipes, encoding, ours, site):
 
 FRAMEWORKS = {"linen": linen, "nnx": in_nnx, "equinox": in_equinox}
 SITE = pj.sites(SIZES["length"])
-TOKENS = jax.random.randint(jax.random.key(3), (3, SIZES["length"]), 0, SIZES["vocab_size"])
+TOKENS = jax.device_put(np.random.default_rng(3).integers(0, SIZES["vocab_size"], (3, SIZES["length"]), np.int32))
 
 
 @functools.cache
@@ -258,8 +259,8 @@ def test_a_batch_is_its_sequences(spec):
     w = world(Case(spec))
     two = joined(rows(w.site, slice(9)), rows(w.site, slice(5))._replace(segment=np.full(5, 2, np.int32)))
     sites = jax.tree.map(lambda *leaves: np.stack(leaves), w.site, two)
-    xs = jnp.stack([w.x, w.x[::-1]])
-    q, k, v = jnp.einsum("btm,nmhd->nbthd", xs, w.weights)
+    xs = np.stack([w.x, w.x[::-1]])
+    q, k, v = np.einsum("btm,nmhd->nbthd", xs, w.weights)
     key = jax.random.key(7)
 
     @jax.jit
@@ -267,7 +268,7 @@ def test_a_batch_is_its_sequences(spec):
         x, hosted = pj.host(w.encoding, w.params, x, site, key=key)
         return x, hosted.attend(q, k, v, x=x, causal=True)
 
-    together = read(xs, q, k, v, sites, key)
+    together = jax.device_get(read(xs, q, k, v, sites, key))
     for index, one_key in enumerate(jax.random.split(key, 2)):
         alone = read(xs[index], q[index], k[index], v[index], rows(sites, index), one_key)
         for a, b in zip(together, alone, strict=True):
@@ -319,8 +320,8 @@ class OwnAttention(nn.Module):
         return nn.MultiHeadDotProductAttention(HEADS, **told)(x, mask=mask, sow_weights=sow_weights)
 
 
-X = jax.random.normal(jax.random.key(8), (2, 14, 24))
-CAUSAL = nn.make_causal_mask(jnp.ones((2, 14)))
+X = normal(8, 2, 14, 24)
+CAUSAL = jax.device_put(np.tril(np.ones((2, 1, 14, 14), np.float32)))
 SITE_14 = pj.sites(14)
 
 

@@ -19,18 +19,21 @@
 test_the_best_and_the_newest_checkpoints_are_kept), the others here.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import HEAD_DIM, HEADS, WIDTH, forward, joined
+from drawn import drawn
 
 import posjax as pj
 from posjax.encodings.resize import METHODS, resize
 from posjax.models import BlockConfig, ViT, resize_params
 
 KEY = jax.random.key(0)
-WEIGHTS = jnp.asarray(0.3 * np.random.default_rng(3).normal(size=(3, WIDTH, HEADS, HEAD_DIM)), jnp.float32)
+WEIGHTS = (0.3 * np.random.default_rng(3).normal(size=(3, WIDTH, HEADS, HEAD_DIM))).astype(np.float32)
 DIMS = pj.Dims(WIDTH, HEADS, HEAD_DIM, grid=(6, 7), prefix=2)
 FITTED = "fit_grid(height=4, width=4) >> axial_rope()"
 RESIZED = "learned(stddev=1, resize='torch_bicubic')"
@@ -41,7 +44,7 @@ on_grids = pytest.mark.parametrize("spec", SOME)
 
 def made(spec, dims=DIMS):
     encoding = pj.parse(spec)
-    return encoding, encoding.init(KEY, dims)
+    return encoding, drawn(functools.partial(encoding.init, dims=dims), KEY)
 
 
 def close(a, b, atol=5e-6):
@@ -49,7 +52,7 @@ def close(a, b, atol=5e-6):
 
 
 def tokens(count):
-    return jax.random.normal(jax.random.key(2), (count, WIDTH))
+    return np.random.default_rng(2).normal(size=(count, WIDTH)).astype(np.float32)
 
 
 def padded(site, count):
@@ -110,9 +113,9 @@ def test_grids_of_equal_count_are_resized(old, new):
 def test_grids_of_equal_count_are_told_apart(spec):
     """Equal numbers of tokens with the same content stand in other places: 2 x 6 is not 3 x 4."""
     encoding, params = made(spec)
-    x = tokens(14)
-    wide, tall = (forward(encoding, params, x, pj.grid(*size, prefix=2), WEIGHTS) for size in ((2, 6), (3, 4)))
-    assert np.abs(wide - tall).max() > 1e-3
+    grids = pj.grid(2, 6, prefix=2), pj.grid(3, 4, prefix=2)
+    wide, tall = jax.jit(lambda x: [forward(encoding, params, x, site, WEIGHTS) for site in grids])(tokens(14))
+    assert np.abs(np.asarray(wide) - np.asarray(tall)).max() > 1e-3
 
 
 def test_a_model_of_a_table_refuses_another_shape_of_as_many_patches():
@@ -143,8 +146,8 @@ def test_each_head_has_a_plane_of_its_own(spec):
 def test_registers_and_relative_tables_live_together():
     """Five prefix tokens, each with biases of its own to and from patches; timm's tables take one at most."""
     encoding, params = made("beit(stddev=1)", DIMS._replace(grid=(2, 3), prefix=5))
-    site, q = pj.grid(2, 3, prefix=5), jnp.zeros((11, HEADS, HEAD_DIM))
-    bias = np.asarray(encoding.bias(params, q, site, q, site))
+    site, q = pj.grid(2, 3, prefix=5), np.zeros((11, HEADS, HEAD_DIM), np.float32)
+    bias = np.asarray(jax.jit(lambda q: encoding.bias(params, q, site, q, site))(q))
     nowhere = np.unique(bias[0, :5, :5]).size, np.unique(bias[0, :5, 5:]).size, np.unique(bias[0, 5:, :5]).size
     assert nowhere == (25, 5, 5)
 
@@ -173,7 +176,8 @@ def test_a_width_without_frequencies_is_refused():
     site = pj.grid(2, 2)
     with pytest.raises(ValueError, match="a width of 4 is no multiple of 4 from 8 on"):
         pj.parse("sincos2d_big_vision").embed((), jnp.zeros((4, 4)), site)
-    assert np.isfinite(pj.parse("sincos2d_big_vision").embed((), jnp.zeros((4, 8)), site)).all()
+    code = jax.jit(lambda x: pj.parse("sincos2d_big_vision").embed((), x, site))(np.zeros((4, 8), np.float32))
+    assert np.isfinite(code).all()
 
 
 @pytest.mark.parametrize("grid", [(3, 7), (1, 5)])
@@ -181,8 +185,8 @@ def test_every_offset_of_a_window_has_a_row(grid):
     """(2h - 1)(2w - 1) of them, on windows of any shape."""
     encoding, params = made("swin(stddev=1)", DIMS._replace(grid=grid))
     site = pj.grid(*grid)
-    q = jnp.zeros((len(site.segment), HEADS, HEAD_DIM))
-    bias = np.asarray(encoding.bias(params, q, site, q, site))
+    q = np.zeros((len(site.segment), HEADS, HEAD_DIM), np.float32)
+    bias = jax.jit(lambda q: encoding.bias(params, q, site, q, site))(q)
     offset = site.position[:, None] - site.position[None]
     row = (offset + np.array(grid) - 1) @ [2 * grid[1] - 1, 1]
     np.testing.assert_array_equal(bias, np.asarray(params.rows).T[:, row])
@@ -199,8 +203,7 @@ def test_columns_and_rows_may_be_exchanged(spec):
     encoding, params = made(spec)
     site = encoding.place(params, pj.grid(4, 4))
     transposed = encoding.place(params, pj.grid(4, 4)._replace(position=pj.grid(4, 4).position[:, ::-1]))
-    x = jax.random.normal(KEY, (16, 1, HEAD_DIM))
+    x = np.random.default_rng(0).normal(size=(16, 1, HEAD_DIM)).astype(np.float32)
     blocks = np.arange(HEAD_DIM).reshape(2, 2, 2)[:, ::-1].ravel()  # the channels of one axis exchanged for the other's
-    a = encoding.rotate(params, x, site, x, site)[0]
-    b = encoding.rotate(params, x[..., blocks], transposed, x[..., blocks], transposed)[0]
-    close(b[..., np.argsort(blocks)], a)
+    turned = jax.jit(lambda x, site: encoding.rotate(params, x, site, x, site)[0])
+    close(np.asarray(turned(x[..., blocks], transposed))[..., np.argsort(blocks)], turned(x, site))

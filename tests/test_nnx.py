@@ -11,13 +11,14 @@ import pytest
 from flax import nnx
 
 import posjax as pj
+from posjax.describe.worlds import normal
 from posjax.models import Decoder, ViT, generate
 from posjax.nnx import Model, Positions, self_attention
 
-TOKENS = jax.random.randint(jax.random.key(3), (3, 12), 0, 11)
+TOKENS = jax.device_put(np.random.default_rng(3).integers(0, 11, (3, 12), np.int32))
 SITE = pj.sites(12)
 SIZES = dict(width=16, depth=1, num_heads=2)
-IMAGES = jax.random.normal(jax.random.key(4), (2, 8, 8, 3))
+IMAGES = normal(4, 2, 8, 8, 3)
 DECODER = Decoder.from_config(SIZES, vocab_size=11, encoding="randomized(64) >> (learned + t5)", length=12)
 VIT = ViT.from_config(SIZES, num_classes=5, encoding="axial_rope + learned", image_size=(8, 8), pooling="none")
 CASES = [
@@ -142,7 +143,7 @@ def test_a_checkpoint_restores_every_bit(tmp_path):
     jax.tree.map(np.testing.assert_array_equal, again.variables, model.variables)
 
 
-X = jax.random.normal(jax.random.key(6), (2, 12, 16))
+X = normal(6, 2, 12, 16)
 
 
 def hosted_by(spec, **options):
@@ -152,6 +153,7 @@ def hosted_by(spec, **options):
     return positions, nnx.MultiHeadAttention(4, 16, num_kv_heads=2, rngs=rngs, **options)
 
 
+@pytest.mark.slow
 def test_flax_attention_hosts_an_encoding():
     positions, module = hosted_by("fox + t5", decode=False)
     own = module.attention_fn

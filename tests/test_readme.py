@@ -29,7 +29,6 @@ from posjax.data import sets
 
 REPO = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [*sorted(REPO.glob("*.md")), *sorted((REPO / "docs").glob("*.md"))]
-SHORT = {"README.md"}  # the guides' blocks take longer
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELL = ("git", "make", "pip", "posjax", "python")  # first words of a block of commands
 TINY = ["--config.steps=2", "--config.batch_size=8", "--config.model.width=8", "--config.model.depth=1"]
@@ -43,28 +42,22 @@ TEXT = [
 # (start of the command behind "python -m experiments.", or "posjax.cli" for posjax, treatment, arguments that make it
 # small); else it is parsed.
 HOW = [
-    ("posjax.cli explain --checkpoint", "parsed", []),
     ("posjax.cli explain --cite", "run", []),
     ("posjax.cli explain inverse", "run", []),
     ("posjax.cli explain steps", "run", []),
     ("catalogue", "run", []),
     ("prepare --list", "run", []),
-    ("posjax.cli explain NAME", "parsed", []),
-    ("posjax.cli explain", "slow", []),
-    ("posjax.cli check NAME", "parsed", []),
-    ("posjax.cli check mine.py", "parsed", []),  # a reader's own file
-    ("posjax.cli check steps", "parsed", []),  # the guide's encodings are checked by tests/test_docs.py
-    ("posjax.cli check", "slow", []),
+    ("posjax.cli explain", "parsed", []),  # tests/describe/test_explain.py draws and explains
+    ("posjax.cli check", "parsed", []),  # the guide's encodings are checked by tests/test_docs.py
     ("scorecard inverse", "slow", ["--length=64"]),
     ("train --config=configs/decoder.py --config.data.name=mine", "parsed", []),
     ("train --config=configs/decoder.py --config.data.name=novels", "parsed", []),
     ("train --config=configs/vit.py --workdir", "parsed", []),  # tests/test_commands.py trains one
-    ("train --config=configs/decoder.py --config.model.encoding=rope + alibi", "parsed", []),  # others train below
+    ("train --config=configs/decoder.py --config.model", "parsed", []),  # others train below
     ("train --config=configs/vit.py --config.data.name=stripes", "slow", TINY),
     ("train --config=configs/decoder.py --config.mesh", "parsed", []),  # needs devices
     ("train --config=configs/decoder.py --config.data.ladder", "slow", [*TINY, *TEXT, "--config.data.ladder.steps=1"]),
     ("train --config=configs/decoder.py --workdir=runs/two", "parsed", []),  # tests/test_processes.py runs two
-    ("train --config=configs/decoder.py --config.model.encoding=inverse", "parsed", []),  # as steps
     ("train --config=configs/decoder.py", "slow", TINY + TEXT),
 ]
 
@@ -132,14 +125,8 @@ def write_files(path, directory):
             (directory / named[1]).write_text(text)
 
 
-PROGRAMS = [
-    pytest.param(path, id=path.name, marks=[] if path.name in SHORT else [pytest.mark.slow])
-    for path in DOCUMENTS
-    if blocks(path, "python")
-]
-
-
-@pytest.mark.parametrize("path", PROGRAMS)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path, "python")], ids=lambda path: path.name)
 def test_python_blocks_run_in_their_order(path, empty, monkeypatch):
     def compiled(method):
         return lambda self, first, *args, **kwargs: jax.jit(lambda given: method(self, given, *args, **kwargs))(first)

@@ -88,21 +88,16 @@ def test_a_single_run_is_refused_before_its_directory_is_written(data_dir, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    ("variant", "task", "row"),
-    [("t5", "recall", "mine"), ("rope + window(64)", "recal", "rope")],
-    ids=["variant", "task"],
-)
-def test_lengths_refuse_every_row(variant, task, row, data_dir, tmp_path):
+def test_lengths_refuse_every_row(data_dir, tmp_path):
     made = extrapolate.get_config()
     made.update_from_flattened_dict(TINY)
     made.encodings, made.finetune = ConfigDict({"rope": "rope"}), ConfigDict()
-    made.variants = ConfigDict({"rope": {"mine": variant}})
+    made.variants = ConfigDict({"rope": {"mine": "t5"}})
     changed(made, data__data_dir=data_dir, data__length=64, eval_lengths=(64,), eval_tokens=257)
     changed(made, measures__lengths__bytes=256, measures__lengths__lengths=(64, 128))
-    changed(made, measures__retrieval__lengths=(64,), measures__retrieval__tasks=(task,))
+    changed(made, measures__retrieval__lengths=(64,), measures__retrieval__tasks=("recall",))
     made.data.retrieval.tasks = ("recall",)
-    with pytest.raises(ValueError, match=f"row '{row}' of 'extrapolate'"):
+    with pytest.raises(ValueError, match="row 'mine' of 'extrapolate'"):
         ablate.main(made, tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -335,12 +335,12 @@ def through_a_layer():
 
 
 @pytest.mark.usefixtures("own_registry", "unchecked_shapes")
-@pytest.mark.parametrize("value", ["None", "3", "'text'", "(1, 2, 3)", "1 / 0"])
+@pytest.mark.parametrize("value", ["None", "(1, 2, 3)", "1 / 0"])
 @pytest.mark.parametrize("hook", ["init", *HOOKS])
 def test_a_hook_that_returns_a_wrong_value_is_one_line(hook, value, tmp_path, capsys):
     path = tmp_path / f"wrong_{hook}.py"
     path.write_text(WRONG.format(hook=hook, value=value))
-    if value in {"init": ["None"], "sink": ["None"], "bias": ["3"], "read": ["3"]}.get(hook, ()):
+    if value == "None" and hook in ("init", "sink"):
         pytest.skip("this value is right")
     assert cli.main(["check", "--axes=1", str(path)]) in (1, 2)
     shown = capsys.readouterr()
@@ -351,5 +351,5 @@ def test_a_hook_that_returns_a_wrong_value_is_one_line(hook, value, tmp_path, ca
     assert experiments.cli.answer(through_a_layer, [str(path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
-    if (hook, value) not in {("product", "3")} and hook != "observe":  # these errors of shapes name no file
+    if hook != "observe":  # its errors of shapes name no file
         assert str(path) in line

@@ -1,5 +1,6 @@
 """The studies of configs/: a config, the claims and questions that its records decide, and the command that runs it."""
 
+import functools
 import importlib
 import pathlib
 from collections.abc import Iterator
@@ -41,6 +42,7 @@ class KnownStudy(NamedTuple):
         return f"python -m experiments.ablate {given} --workdir=results/{self.name}"
 
 
+@functools.cache
 def studies() -> list[KnownStudy]:
     """All studies of configs/, papers last; a config is a study if it has a page."""
     files = [*sorted((_HOME / "configs").glob("*.py")), *sorted((_HOME / "configs" / "papers").glob("*.py"))]

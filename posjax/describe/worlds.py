@@ -108,7 +108,7 @@ def axes_taken(encoding: Encoding) -> tuple[int, ...]:
 
 def normal(seed: int, *shape: int) -> jax.Array:
     """Independent standard normal numbers; NumPy's, which compile nothing."""
-    return jnp.asarray(np.random.default_rng(seed).standard_normal(shape), jnp.float32)
+    return jax.device_put(np.random.default_rng(seed).standard_normal(shape).astype(np.float32))
 
 
 def places(extent: tuple[int, ...]) -> np.ndarray:

@@ -46,8 +46,8 @@ def attention(spec: str, implementation: str, split: str) -> float:
     return difference(found, run(params, x, *qkv, "dense"))
 
 
-def decoder(spec: str, steps: int = 3) -> float:
-    """Returns the difference in logits, gradients and generated tokens, if any."""
+def decoder(spec: str) -> float:
+    """Returns the difference in logits, gradients and generated tokens."""
     model = Decoder(11, encoding=spec, length=LENGTH + 3, block=BlockConfig(width=32, num_heads=4), depth=1)
     tokens = jnp.arange(BATCH * LENGTH).reshape(BATCH, LENGTH) % 11
     variables = jax.jit(model.init)(jax.random.key(0), tokens, SITE)
@@ -59,13 +59,10 @@ def decoder(spec: str, steps: int = 3) -> float:
     run = jax.jit(jax.value_and_grad(loss, has_aux=True))
     site = jax.tree.map(lambda leaf: np.stack([leaf] * BATCH), SITE)
 
-    def added():
-        return generate(model, variables, tokens, SITE, steps=steps) if steps else ()
-
-    expected = run(variables, tokens, site), added()
+    expected = run(variables, tokens, site), generate(model, variables, tokens, SITE, steps=3)
     variables, tokens = put(variables), put(tokens, "data")
     with jax.set_mesh(MESH):
-        found = added()
+        found = generate(model, variables, tokens, SITE, steps=3)
         each = (site, jax.tree.map(lambda leaf: put(leaf, "data"), site))  # whole, and split as the tokens are
         return max(difference((run(variables, tokens, site), found), expected) for site in each)
 

@@ -50,11 +50,10 @@ def test_devices_compute_what_one_does():
     """Batches, heads and tokens that devices share, in attention and in models, which generate too."""
     jobs = [
         ["attention", "alibi + rope", "blockwise", "tokens"],
-        ["attention", "t5 + window(40)", "blockwise", "heads"],
-        ["attention", "fire + token_sink", "dense", "heads"],
-        ["vit", "rope"],
-        ["decoder", "learned + t5"],
-        ["decoder", "randomized(512) >> (rope + fox)", 0],
+        ["attention", "t5 + window(40) + token_sink", "blockwise", "heads"],
+        ["attention", "fire", "dense", "heads"],
+        ["vit", "randomized(512) >> rope"],
+        ["decoder", "learned + t5 + rope + fox"],
     ]
     flags = {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(TESTS.parent)}
     command = [sys.executable, str(TESTS / "attention" / "explicit_meshes.py"), json.dumps(jobs)]

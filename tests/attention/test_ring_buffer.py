@@ -100,6 +100,7 @@ def padded_prompt(x):
 
 
 @pytest.mark.parametrize("spec", SAMPLE)
+@pytest.mark.slow
 def test_a_padded_batch_decodes_as_each_row_would_alone(spec):
     """Far behind what the ring holds."""
     run, x = Layer(spec), tokens()

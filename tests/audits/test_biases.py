@@ -34,9 +34,7 @@ def cases():
 
 
 ROWS = {
-    "one document": pj.sites(TOKENS),
     "two documents": pj.packed([20, 12]),
-    "padding right": pj.packed([25], length=TOKENS),
     "padding left": pj.padded(np.arange(TOKENS) >= 7),
 }
 

@@ -34,6 +34,7 @@ def assert_same_examples(images, pixels, labels):
     assert (as_sorted_rows(images.image, images.label) == as_sorted_rows(pixels, labels)).all()
 
 
+@pytest.mark.thorough
 def test_fashion_mnist_in_spite_of_mnist_files_that_were_unpacked_before(tmp_path):
     source = raw("fashion_mnist")
     for kind in ("images-idx3", "labels-idx1"):

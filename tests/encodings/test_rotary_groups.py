@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 import posjax as pj
+from posjax.describe.worlds import normal
 
 T, H, D = 6, 2, 8
 DIMS = pj.Dims(H * D, H, D, length=24)
 ON_GRID = DIMS._replace(grid=(6, 7))
-Q, K = jax.random.normal(jax.random.key(0), (2, T, H, D))
+Q, K = (normal(seed, T, H, D) for seed in range(2))
 
 
 def logits(spec, params, site, q=Q, k=K):

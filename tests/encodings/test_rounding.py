@@ -38,15 +38,15 @@ def test_a_divided_distance_is_whole(case):
     w = w._replace(encoding=pj.parse(f"interpolate(factor={FACTOR})") >> w.encoding, params=((), w.params))
     places = FACTOR * np.arange(14) + np.array([0, 1, 5])[:, None]
     sites = jax.vmap(lambda position: w.site._replace(position=position))(jnp.int32(places))
-    known = [w.site._replace(position=np.int32(place)) for place in places]
+    known = w.site._replace(position=np.int32(places[2]))
 
     @jax.jit
     def run(x, sites):
         layer = functools.partial(forward, w.encoding, w.params, x, weights=w.weights)
-        return jax.vmap(lambda site: layer(site=site))(sites), [layer(site=site) for site in known]
+        return jax.vmap(lambda site: layer(site=site))(sites), layer(site=known)
 
-    traced, known = jax.device_get(run(w.x, sites))
-    np.testing.assert_allclose(traced, known, atol=2e-5)
+    traced, alone = jax.device_get(run(w.x, sites))
+    np.testing.assert_allclose(traced[2], alone, atol=2e-5)
     if w.encoding.relative:
         np.testing.assert_allclose(traced, np.broadcast_to(traced[:1], traced.shape), atol=5e-5)
 

@@ -28,7 +28,7 @@ def attention(spec, length=None):
 
 
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module")  # beartype does, to sample items for its checks
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(scalings())
 def test_frequencies_by_the_papers(value):
     """A rotary dim of 6, in documents below and above the trained length."""

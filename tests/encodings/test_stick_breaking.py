@@ -7,10 +7,11 @@ import pytest
 
 import posjax as pj
 from posjax.attention.tiles import tile_sizes
+from posjax.describe.worlds import normal
 
 HEADS, DIM = 2, 4
 SITE = pj.sites(6)
-Q, K, V = jax.random.normal(jax.random.key(0), (3, 6, HEADS, DIM))
+Q, K, V = (normal(seed, 6, HEADS, DIM) for seed in range(3))
 
 
 def attended(spec, q=Q, k=K, v=V, site=SITE, **options):

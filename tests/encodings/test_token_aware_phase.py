@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import posjax as pj
+from posjax.describe.worlds import normal
 
 T, HEADS, KEY_HEADS, DIM = 9, 4, 2, 8
-Q, K = (2 * jax.random.normal(jax.random.key(n), (T, heads, DIM)) for n, heads in ((0, HEADS), (1, KEY_HEADS)))
+Q, K = (normal(n, T, heads, DIM) for n, heads in ((0, HEADS), (1, KEY_HEADS)))
 
 
 def product(spec, site, q=Q, k=K):

@@ -192,6 +192,7 @@ def test_cross_attention_reads_the_memory():
     check(causal=True, memory=MEMORY, placement="post")
 
 
+@pytest.mark.slow
 def test_a_scan_and_what_is_computed_again_change_nothing():
     """Training with dropout and stochastic depth, where layers 0 and 2 norm their queries and keys, and 1 and 3 do not."""
     fields = dict(width=8, num_heads=2, depth=4, dropout=0.2, drop_path=0.3, qk_norm=(True, False), length=5)

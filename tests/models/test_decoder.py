@@ -154,8 +154,9 @@ def test_injection_says_where_codes_act_and_whose_parameters(injection, expected
     assert calls == expected
 
 
-@pytest.mark.parametrize("context", [False, True])
-@pytest.mark.parametrize("fields", [{}, {"remat": "full"}, {"scan": True}, {"remat": "full", "scan": True}])
+@pytest.mark.parametrize(
+    ("context", "fields"), [(False, {}), (True, {"remat": "full"}), (True, {"remat": "full", "scan": True})]
+)
 def test_known_sites_stay_known_where_attention_is_computed(monkeypatch, fields, context):
     """Kernels need them: positions here, beside documents that are traced."""
     seen = []

@@ -110,9 +110,10 @@ def beside_the_paper(latent, attention_bias):
     return np.stack([Paper(latent, params)(np.asarray(x, np.float64)) for x in X]), whole, cached, cache, params
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("latent", "attention_bias"),
-    [(COMPRESSED, ()), pytest.param(LATENT, ("query", "key", "value", "out"), marks=pytest.mark.slow)],
+    [(COMPRESSED, ()), (LATENT, ("query", "key", "value", "out"))],
     ids=["compressed queries", "plain queries, biases"],
 )
 def test_both_forms_are_the_papers(latent, attention_bias):

@@ -24,13 +24,13 @@ def test_patch_dropout_keeps_prefix_tokens_and_the_rest_where_it_stands():
         runs = watch(train=True, rngs=rngs), watch()
         return [seen["intermediates"]["trunk"]["tokens_in"][0] for _, seen in runs]
 
-    kept, whole = tokens(variables)
+    kept, whole = jax.device_get(tokens(variables))
     assert kept.shape == (32, 1 + 8, 16)
     np.testing.assert_array_equal(kept[:, 0], whole[:, 0])
-    for some, all_of in zip(np.asarray(kept), np.asarray(whole), strict=True):
+    for some, all_of in zip(kept, whole, strict=True):
         places = [np.flatnonzero((all_of == token).all(axis=1))[0] for token in some]
         assert places == sorted(set(places))
-    assert np.unique(np.asarray(kept[:, 1]), axis=0).shape[0] > 16  # each image its own draw
+    assert np.unique(kept[:, 1], axis=0).shape[0] > 16  # each image its own draw
 
 
 @pytest.mark.slow
@@ -46,10 +46,10 @@ def test_patch_dropout_leaves_positions_as_among_all_patches():
         trunks = [seen["intermediates"]["trunk"] for _, seen in (watch(train=True, rngs=rngs), watch())]
         return [(trunk["tokens_in"][0][0], trunk["block_0"]["attention"]["weights"][0][0]) for trunk in trunks]
 
-    (tokens, some), (among, every) = run(variables)
+    (tokens, some), (among, every) = jax.device_get(run(variables))
     kept, live = [], (2 + 2) + (2 + 1)  # of 6 patches 4 are dropped, of 2 one; the slots behind are padding
-    for token in np.asarray(tokens)[:live]:  # in their order; the images have equal prefix tokens
-        places = np.flatnonzero((np.asarray(among) == token).all(axis=1))
+    for token in tokens[:live]:  # in their order; the images have equal prefix tokens
+        places = np.flatnonzero((among == token).all(axis=1))
         kept.append(places[np.searchsorted(places, kept[-1] if kept else -1, side="right")])
     picked = every[:, kept][:, :, kept]  # what the same pairs attend to each other, renormalised
     np.testing.assert_allclose(some[:, :live, :live], picked / picked.sum(axis=-1, keepdims=True), atol=1e-5)
@@ -68,11 +68,11 @@ def test_patch_dropout_is_of_each_images_own_patches(rate, grids):
         kept = draw_kept(key, rate, site, 1, len(grids), 2)
         return kept, taken(site, kept)
 
-    kept, after = run(KEY)
+    kept, after = jax.device_get(run(KEY))
     for number, (h, w) in enumerate(grids, 1):
-        own = np.asarray(after.segment == number)
-        assert int((own & np.asarray(after.prefix == 0)).sum()) == h * w - int(rate * h * w)
-        assert int((own & np.asarray(after.prefix > 0)).sum()) == 2
+        own = after.segment == number
+        assert (own & (after.prefix == 0)).sum() == h * w - int(rate * h * w)
+        assert (own & (after.prefix > 0)).sum() == 2
     assert (np.diff(kept.index[0][kept.live[0]]) > 0).all()
     with pytest.raises(ValueError, match=r"patch_dropout=1\.0"):
         draw_kept(KEY, 1.0, site, 1, 1, 2)

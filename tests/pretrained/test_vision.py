@@ -17,7 +17,7 @@ from posjax.pretrained.parameters import paths_of
 from posjax.pretrained.vision.loading import describe_file, parameters
 from posjax.pretrained.vision.origin import Hints
 
-QUICK = ["timm deit_distilled", "timm rope_mixed_ape", "transformers dinov2_reg", "google map stacked"]
+QUICK = ["timm rope_mixed_ape", "transformers dinov2_reg"]
 FULL = [
     "vit_base_patch16_224", "vit_huge_patch14_224", "deit_small_distilled_patch16_224", "deit3_small_patch16_224",
     "vit_small_patch14_reg4_dinov2", "vit_giant_patch14_dinov2", "vit_small_patch16_dinov3",

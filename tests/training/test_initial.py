@@ -53,6 +53,7 @@ def test_each_seed_starts_its_namesake_and_an_only_seed_starts_all(run, tmp_path
     same(seed_of(both, 0), seed_of(both, 1))
 
 
+@pytest.mark.slow
 def test_tables_are_resized_to_larger_images(run):
     start, data_dir = run
     task, before = make_task(small_vit(data_dir, data__image_size=(12, 12))), start.run
@@ -190,6 +191,7 @@ def finetune_of(path, **data):
     return made
 
 
+@pytest.mark.slow
 def test_a_vit_of_a_file_is_fine_tuned_by_naming_the_file(vit_file):
     """Sizes, channels, mean, deviation and the size of images are the file's; parameters, but for the head, too."""
     path, model, params = vit_file

@@ -172,7 +172,7 @@ FAMILIES = [
 ]
 
 
-SHARING = [{"data": 8}, {"data": 2, "fsdp": 4}, {"data": 2, "context": 4}, {"data": 2, "fsdp": 2, "tensor": 2}]
+SHARING = [{"data": 2, "fsdp": 4}, {"data": 2, "context": 4}, {"data": 2, "fsdp": 2, "tensor": 2}]
 each_family = pytest.mark.parametrize("family", [0, pytest.param(1, marks=pytest.mark.thorough)])
 
 
@@ -231,6 +231,6 @@ def test_devices_send_each_other_gradients_parameters_and_keys_alone(family, che
             continue
         assert {kind for kind, _ in sent} <= {"all-gather", "all-reduce"}, mesh
         assert all(np.prod(shape) in parameters for shape in gathered), mesh
-        assert bool(gathered) == ("fsdp" in mesh)
+        assert gathered
         summed = [shape for kind, shapes in sent if kind == "all-reduce" for shape in shapes]
         assert all(24 not in shape for shape in summed), mesh
