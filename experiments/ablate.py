@@ -38,10 +38,19 @@ import pathlib
 from ml_collections import ConfigDict
 
 from experiments import cli
+from experiments.studies import environment
 
 
-def main(config: ConfigDict, workdir: pathlib.Path, part: tuple[int, int] | None = None, **given) -> None:
+def main(
+    config: ConfigDict,
+    workdir: pathlib.Path,
+    part: tuple[int, int] | None = None,
+    fast_flags: bool = False,
+    **given,
+) -> None:
     """Runs a study; `given` are the arguments of `experiments.studies.engine.plan`."""
+    if fast_flags:
+        environment.set_fast_flags()
     from experiments.studies.engine import plan
 
     cli.run_study(plan(config, **given), workdir, "ablate", part)
@@ -70,6 +79,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--checkpoint", type=pathlib.Path, help="a trained decoder, run or folder, in place of rows")
     parser.add_argument("--variants", **many, metavar="LABEL", help=variants)
     parser.add_argument("--nofinetune", dest="finetune", action="store_false", help="nothing is trained further")
+    environment.add_fast_flags(parser)
 
 
 if __name__ == "__main__":

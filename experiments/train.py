@@ -21,19 +21,24 @@ and the best), and result.jsonl at the end. Ctrl-C or SIGTERM saves, stops and e
 kill -9 loses the steps since the last checkpoint. Mistakes are one line and exit code 2.
 """
 
+import argparse
 import pathlib
 import sys
 
 from ml_collections import ConfigDict
 
 from experiments import cli
+from experiments.studies import environment
 
 
-def main(config: ConfigDict, workdir: pathlib.Path) -> None:
+def main(
+    config: ConfigDict, workdir: pathlib.Path, profile: pathlib.Path | None = None, fast_flags: bool = False
+) -> None:
     """Trains the model of a config and writes its record."""
+    if fast_flags:
+        environment.set_fast_flags()
     from experiments.progress import Progress, StopRequest
     from experiments.records import Record, append_records
-    from experiments.studies import environment
     from experiments.studies.engine import fields_of
     from experiments.studies.measures import Subject, scores
     from experiments.studies.plan import Row
@@ -57,7 +62,7 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     with StopRequest() as should_stop, Progress(config.steps) as progress:
         try:
             on_step = {"on_step": progress.row(config.model.encoding)} if is_first() else {}
-            given = {"initial": initial, "programs": programs, "should_stop": should_stop}
+            given = {"initial": initial, "programs": programs, "should_stop": should_stop, "profile": profile}
             result = train(task, config, seeds, workdir, **given, **on_step)
         except Stopped as stopped:
             raise cli.StoppedRun(stopped) from None
@@ -75,5 +80,11 @@ def main(config: ConfigDict, workdir: pathlib.Path) -> None:
     print(f"{record.encoding}: {shown} after {config.steps} steps, in {workdir}")
 
 
+def options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that only trainings have."""
+    parser.add_argument("--profile", type=cli.directory, metavar="DIR", help="directory for a trace of five steps")
+    environment.add_fast_flags(parser)
+
+
 if __name__ == "__main__":
-    cli.run(main, __doc__, many_processes=True)
+    cli.run(main, __doc__, options=options, many_processes=True)

@@ -8,6 +8,7 @@ from importlib import metadata
 from typing import Any
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+_FLAGS = ("XLA_FLAGS", "LIBTPU_INIT_ARGS")  # of the compilers
 
 
 def describe() -> dict[str, Any]:
@@ -17,6 +18,7 @@ def describe() -> dict[str, Any]:
     import posjax
 
     devices = jax.devices()
+    flags = {name: os.environ[name] for name in _FLAGS if os.environ.get(name)}
     return {
         "posjax": posjax.__version__,
         "python": platform.python_version(),
@@ -26,6 +28,7 @@ def describe() -> dict[str, Any]:
         "device": devices[0].device_kind,
         "devices": len(devices),
         "cpus": os.cpu_count(),
+        **flags,
     }
 
 

@@ -268,7 +268,7 @@ def _title(column: Column, text: str, trained: int | None, short: bool) -> str:
 
 
 def _costs(study: StudyRecords) -> dict[str, list[TableCell]]:
-    """Returns the costs of rows: learning rate, parameters, median time of a step over seeds, and seeds if they differ."""
+    """Returns the costs of rows: time of a step and speed, and learning rate, parameters and seeds where they differ."""
     rows = study.rows.values()
     texts = {
         "learning rate": [_distinct(f"{r.learning_rate:g}" for r in row if r.learning_rate) for row in rows],
@@ -277,7 +277,20 @@ def _costs(study: StudyRecords) -> dict[str, list[TableCell]]:
         "seeds": [str(len(row)) for row in rows],
     }
     kept = {name: found for name, found in texts.items() if len(set(found)) > 1 or name == "step (ms)"}
+    for name, (title, form) in _SPEEDS.items():
+        speeds = [
+            next((form.format(record.speed[name]) for record in row if name in record.speed), "-") for row in rows
+        ]
+        kept |= {title: speeds} if set(speeds) != {"-"} else {}
     return {name: [TableCell(text) for text in found] for name, found in kept.items()}
+
+
+_SPEEDS = {  # by their names in `Record.speed`: title and form
+    "tokens_per_s": ("tokens/s", "{:,.0f}"),
+    "images_per_s": ("images/s", "{:,.0f}"),
+    "mfu": ("MFU", "{:.1%}"),
+    "compile_time": ("compiling (s)", "{:,.1f}"),
+}
 
 
 def _distinct(texts: Iterable[str]) -> str:

@@ -1,7 +1,33 @@
 """The environment of a study for its records, and the cache of compiled programs."""
 
+import argparse
+import os
 import pathlib
 from typing import Any
+
+# XLA's flags that hide communication behind computation, on GPUs and TPUs; nothing changes on one device.
+_FAST = {
+    "XLA_FLAGS": ("--xla_gpu_enable_latency_hiding_scheduler=true",),
+    "LIBTPU_INIT_ARGS": (
+        "--xla_tpu_enable_async_collective_fusion=true",
+        "--xla_tpu_enable_async_collective_fusion_fuse_all_gather=true",
+        "--xla_tpu_overlap_compute_collective_tc=true",
+    ),
+}
+
+
+def add_fast_flags(parser: argparse.ArgumentParser) -> None:
+    """Adds the option --fast_flags."""
+    about = "set XLA's flags that hide communication behind computation; they are printed and recorded"
+    parser.add_argument("--fast_flags", action="store_true", help=about)
+
+
+def set_fast_flags() -> None:
+    """Adds XLA's flags to the environment, where jax and `posjax.environment.describe` read them; before jax has a device."""
+    for name, flags in _FAST.items():
+        given = os.environ.get(name, "").split()
+        os.environ[name] = " ".join([*given, *(flag for flag in flags if flag not in given)])
+        print(f"{name}={os.environ[name]}", flush=True)
 
 
 def compilation_cache(directory: str | pathlib.Path) -> None:

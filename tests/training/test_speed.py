@@ -6,7 +6,7 @@ import pytest
 from small import small_decoder, small_vit
 
 from posjax.training.loop import Clock, Programs
-from posjax.training.speed import Work
+from posjax.training.speed import Trace, Work
 from posjax.training.tasks import make_task
 
 
@@ -46,3 +46,14 @@ def test_a_lap_is_the_mean_of_the_steps_since_the_last(monkeypatch):
     assert np.isnan(clock.lap(ends=True))
     clock.tick()
     assert clock.lap(ends=True) == 3
+
+
+@pytest.mark.parametrize(("last", "ends"), [(12, 9), (6, 6)])
+def test_a_trace_is_of_five_steps_or_ends_with_the_training(monkeypatch, last, ends):
+    events, step = [], 0
+    monkeypatch.setattr("jax.profiler.start_trace", lambda directory: events.append(("start", directory, step)))
+    monkeypatch.setattr("jax.profiler.stop_trace", lambda: events.append(("stop", step)))
+    with Trace("traces", 4) as trace:
+        for step in range(1, last + 1):
+            trace.before(step, np.zeros(1))
+    assert events == [("start", "traces", 4), ("stop", ends)]
