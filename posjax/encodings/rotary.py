@@ -271,7 +271,7 @@ def rotated(
     cos, sin = _computed_once(factor * jnp.cos(angle)), _computed_once(factor * jnp.sin(angle))
     if angle.ndim == 2:
         cos, sin = (table[:, None] for table in checkpoint_name((cos, sin), TABLES))
-    forms = {"tpu": _rotated_by_product, "default": _rotated_by_pairs}
+    forms = {"tpu": rotated_by_product, "default": rotated_by_pairs}
     channels = 2 * angle.shape[-1]
     turned = jax.lax.platform_dependent(
         x[..., :channels], cos, sin, **{platform: functools.partial(form, layout) for platform, form in forms.items()}
@@ -279,7 +279,7 @@ def rotated(
     return turned if channels == x.shape[-1] else jnp.concatenate([turned, x[..., channels:]], axis=-1)
 
 
-def _rotated_by_pairs(
+def rotated_by_pairs(
     layout: str, x: Float[Array, "T H R"], cos: Float32[Array, "T #H C"], sin
 ) -> Float[Array, "T H R"]:
     """Multiplies the two channels of each pair: what CPUs and GPUs compute in one pass."""
@@ -292,7 +292,7 @@ def _rotated_by_pairs(
     return jnp.stack([a * cos - b * sin, a * sin + b * cos], axis=-1).reshape(x.shape).astype(x.dtype)
 
 
-def _rotated_by_product(
+def rotated_by_product(
     layout: str, x: Float[Array, "T H R"], cos: Float32[Array, "T #H C"], sin
 ) -> Float[Array, "T H R"]:
     """x cos + (x S) sin, where S exchanges the channels (a, b) of each pair for (-b, a): an exact product.

@@ -81,6 +81,7 @@ class Programs:
         step = make_step(task, optimizer, config.accumulate, **shared, **({} if rates is None else {"rates": rates}))
         self.step = jax.jit(step, donate_argnums=0, out_shardings=(lies, replicated(mesh)))
         self.score = make_score(task, mesh, **shared)
+        self.compiled: dict[str, float] = {}
 
     def shapes(self, initial: Any = None) -> State:
         """Returns the shapes of the state, and how it lies on the devices."""
@@ -96,10 +97,22 @@ class Programs:
         """Returns the scores of parameters, each batch shared by the devices."""
         return evaluate(self.task, self.score, params, self.mesh)
 
+    @functools.cached_property
     def work(self) -> Work:
-        """Returns what a step computes."""
+        """What a step computes."""
         state, batch = self.arguments()
         return work_of(self.task.model, state.params, batch, self.mesh)
+
+    def result(self, state: State, metrics: Metrics, step_time: float, elapsed: float) -> Result:
+        """Returns the result of a training, with its speed."""
+        return Result(state, metrics, step_time, elapsed, self.work.speed(step_time) | self.compiled)
+
+    def take(self, state: State, batch: Any) -> tuple[State, dict[str, jax.Array]]:
+        """Takes a step; the first one, which compiles it, is timed."""
+        began = time.perf_counter()
+        result = self.step(state, batch)
+        self.compiled = self.compiled or {"compile_time": time.perf_counter() - began}
+        return result
 
     def trace(self) -> None:
         """Traces the programs, the scores on the longest evaluation set alone; computes nothing.
@@ -172,20 +185,17 @@ def train(
             refuse_non_finite(report, taken, seeds, config)
             clock.tick()
             is_logged = taken % config.log_every == 0 or taken == config.steps
-            speed = work.speed(clock.lap(is_logged))
+            speed = programs.work.speed(clock.lap(is_logged))
             if writer and is_logged:
                 writer.write(taken, {name: values.tolist() for name, values in report.items()} | speed)
             on_step(taken, report | speed)
 
         trace = stack.enter_context(Trace(profile, start + _WARM_UP + 1))
-        any_stop, work, compiled = AnyStop(should_stop, programs.mesh), programs.work(), {}
-        metrics, pending = None, None
+        any_stop, metrics, pending = AnyStop(should_stop, programs.mesh), None, None
         for taken, batch in enumerate(_batches(task, seeds, programs.share, start, config.steps), start + 1):
             batch = on_devices(programs.mesh, batch, runs=True, share=programs.share)
             trace.before(taken, state)
-            began = time.perf_counter()
-            state, report = programs.step(state, batch)
-            compiled = compiled or {"compile_time": time.perf_counter() - began}
+            state, report = programs.take(state, batch)
             if pending:  # the last step's report is fetched while this one runs
                 settle(*pending)
             checkpoints.check()  # raise a failed save now: later steps could not be recovered
@@ -205,8 +215,7 @@ def train(
                 raise Stopped(taken)
         if metrics is None:  # the run was finished before this process began
             metrics = programs.evaluate(state.params)
-        times = clock.times()
-        return Result(state, metrics, times["step_time"], times["elapsed"], work.speed(times["step_time"]) | compiled)
+        return programs.result(state, metrics, **clock.times())
 
 
 def _begin(

@@ -9,7 +9,7 @@ from members import GRID, MEMBERS, Row
 
 import posjax as pj
 from posjax.encodings.angles import angles
-from posjax.encodings.rotary import Rotary, _rotated_by_pairs, _rotated_by_product
+from posjax.encodings.rotary import Rotary, rotated_by_pairs, rotated_by_product
 from posjax.spec import registered
 
 ROTARY = [name for name in pj.names() if issubclass(registered(name), Rotary)]
@@ -105,9 +105,9 @@ def test_the_form_for_tpus_is_that_of_all_others(layout, heads):
         )(x, angle)
 
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found(_rotated_by_product), found(_rotated_by_pairs)
+        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found(rotated_by_product), found(rotated_by_pairs)
     )
     halves = jnp.asarray(x, jnp.bfloat16), jnp.cos(angle), jnp.sin(angle)
     np.testing.assert_array_equal(
-        *(np.asarray(form(layout, *halves), np.float32) for form in (_rotated_by_product, _rotated_by_pairs))
+        *(np.asarray(form(layout, *halves), np.float32) for form in (rotated_by_product, rotated_by_pairs))
     )

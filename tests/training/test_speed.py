@@ -13,13 +13,13 @@ from posjax.training.tasks import make_task
 def test_the_work_of_a_decoder_and_a_vit_is_that_of_the_formula(data_dir):
     config = small_decoder(data_dir)  # tied: the embedding is the head too; rope has no parameters
     programs = Programs(make_task(config), config, (0, 1))
-    work, tokens = programs.work(), 2 * config.batch_size * config.data.length
+    work, tokens = programs.work, 2 * config.batch_size * config.data.length
     params = sum(leaf.size for leaf in jax.tree.leaves(programs.shapes().params)) / 2
     per_token = 6 * params + 6 * config.model.depth * config.model.width * config.data.length
     assert work == ("tokens", tokens, pytest.approx(per_token * tokens), None)
     config = small_vit(data_dir)
     programs = Programs(make_task(config), config, (0,))
-    work, length = programs.work(), programs.task.model.sites(8, 8).segment.shape[-1]
+    work, length = programs.work, programs.task.model.sites(8, 8).segment.shape[-1]
     shapes = programs.shapes().params
     params = sum(leaf.size for leaf in jax.tree.leaves(shapes)) - sum(
         leaf.size for leaf in jax.tree.leaves(shapes["trunk"].get("encoding", {}))
