@@ -215,7 +215,7 @@ COUNTED = np.arange(LENGTH, dtype=np.int32)
         ("rope()", documents(), COUNTED, "documents", None),
         ("rope()", TRACED, COUNTED, "documents", None),
         ("rope()", REGULAR, COUNTED[::-1], "causal in the order", "causal in the order"),
-        ("alibi()", REGULAR, COUNTED, "adds to logits", "adds to logits"),
+        ("t5()", REGULAR, COUNTED, "adds to logits", "adds to logits"),
         ("window(3) + window(5)", REGULAR, COUNTED, "one window", "one window"),
         ("cope()", REGULAR, COUNTED, "cope", "cope"),
         ("rope() + stick_breaking()", REGULAR, COUNTED, "stick_breaking", "stick_breaking"),
