@@ -27,7 +27,7 @@ MAX_FUNCTION = 60  # lines, beside the docstring
 # the number's line why it raises one.
 LINES = {
     "posjax": 3_524,  # leaves that are known when traced: +12; a batch and two extras: +5; potentials of biases: +45
-    "posjax/attention": 3_406,  # kernels by shares of heads and queries on every mesh, blocks of splash: +215; batches, potentials: +45
+    "posjax/attention": 3_406,  # kernels by shares of heads and queries, blocks of splash: +215; batches, potentials: +45
     "posjax/audits": 1_586,  # a candidate is one program: +14
     "posjax/data": 4_262,
     "posjax/describe": 3_738,
@@ -43,7 +43,7 @@ LINES = {
     "experiments/report": 3_433,  # a results page
     "experiments/studies": 2_678,
     "configs": 4_347,  # model.vocab_size of a decoder
-    "tests": 37_982,  # programs compiled for described machines: +258; batches, memory, angles: +90; speed and forms for TPUs: +150
+    "tests": 37_982,  # programs for described machines: +258; batches, memory, angles: +90; speed, forms for TPUs: +150
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {
