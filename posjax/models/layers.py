@@ -123,10 +123,12 @@ def _normalised(static: tuple[bool, float], x):
 
 
 def _normalised_backward(static: tuple[bool, float], x, out, d_out):
-    (_, mean, factor), d_y = out, d_out[0]
+    # The cotangents of the mean and the factor are 0 but in a derivative of this gradient.
+    (_, mean, factor), (d_y, d_mean, d_factor) = out, d_out
     y = (x.astype(jnp.float32) - mean) * factor
-    d_x = d_y - y * jnp.mean(d_y * y, axis=-1, keepdims=True)
-    d_x = d_x - jnp.mean(d_x, axis=-1, keepdims=True) if static[0] else d_x
+    d_x = d_y - y * (jnp.mean(d_y * y, axis=-1, keepdims=True) + d_factor * factor / x.shape[-1])
+    if static[0]:
+        d_x = d_x - jnp.mean(d_y, axis=-1, keepdims=True) + d_mean / factor / x.shape[-1]
     return (factor * d_x).astype(x.dtype)
 
 

@@ -5,6 +5,7 @@ import functools
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -41,7 +42,7 @@ class Result(NamedTuple):
     metrics: Metrics
     step_time: float
     wall_time: float
-    speed: Mapping[str, float]
+    speed: Mapping[str, float] = MappingProxyType({})
 
 
 class Stopped(Exception):
