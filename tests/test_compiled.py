@@ -243,7 +243,7 @@ SMALL = (
     [
         ([], True, "all-reduce"),
         (["--config.mesh.tensor=2", "--config.mesh.context=2"], True, "all-gather"),
-        (["--config.model.encoding=alibi", "--config.mesh.fsdp=2"], False, "all-gather"),
+        (["--config.model.encoding=t5", "--config.mesh.fsdp=2"], False, "all-gather"),
     ],
     ids=["data", "tensor and context", "no kernel"],
 )
