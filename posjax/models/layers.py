@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from posjax.attention.choose import device_of, mesh_of
+from posjax.encoding import Array
 from posjax.gradients import with_gradient, with_transpose
 from posjax.hosting import Hosted
 
@@ -55,7 +56,7 @@ class Linear(nn.Module):
         return jnp.zeros(self.outputs, bias.dtype).at[..., rows, :].set(bias)
 
 
-def product(x: Float[jax.Array, "..."], kernel: Float[jax.Array, "..."], num_inputs: int) -> Float[jax.Array, "..."]:
+def product(x: Float[jax.Array, "..."], kernel: Float[Array, "..."], num_inputs: int) -> Float[jax.Array, "..."]:
     """Returns the product of x [..., *inputs] and a kernel [*inputs, *outputs], [..., *outputs].
 
     On one CPU it is a product of matrices, whose gradient is computed at three times the speed. Elsewhere axes stay: heads
@@ -69,7 +70,7 @@ def product(x: Float[jax.Array, "..."], kernel: Float[jax.Array, "..."], num_inp
     return flat.reshape(*x.shape[:-num_inputs], *outputs)
 
 
-def at_tokens(bias: Float[jax.Array, "*C"], y: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
+def at_tokens(bias: Float[Array, "*C"], y: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
     """Returns the bias at every token of y, in y's dtype; it gets its gradient in its own.
 
     A TPU sums over tokens by a product with ones, since its vector unit takes ten times as long.
