@@ -33,9 +33,9 @@ LINES = {
     "posjax/describe": 3_738,
     "posjax/encodings": 9_329,  # rotation by a product and potentials: +43
     "posjax/hf": 1_267,
-    "posjax/models": 2_563,  # products by part and gradients of biases on TPUs: +43
+    "posjax/models": 2_566,  # products by part and gradients of biases on TPUs: +46
     "posjax/pretrained": 4_007,
-    "posjax/training": 3_261,  # chunks of logits by memory: +17; speed and traces: +154
+    "posjax/training": 3_262,  # chunks of logits by memory: +17; speed and traces: +155
     "experiments": 2_323,  # progress came from studies, enter takes one's own data: +35; plan --compile: +56; flags: +30
     "experiments/analysis": 3_545,
     "experiments/atlas": 4_804,
