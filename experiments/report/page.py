@@ -423,12 +423,10 @@ def how_to_read(records: Records, tables: Sequence[StudyTable], judged: Sequence
         )
     times = [record.step_time for record in records if record.step_time is not None]
     parts += ["A step is one of all seeds together, divided by their number."] if times else []
-    speeds = any(record.speed for record in records)
-    parts += (
-        ["Tokens and images a second are of all seeds together, as is the share of the device's peak (MFU)."]
-        if speeds
-        else []
-    )
+    if any(record.speed for record in records):
+        parts.append(
+            "Tokens and images a second are of all seeds together, as is the share of the device's peak (MFU)."
+        )
     versions = {
         f"{name} {value}": None for record in records for name, value in record.versions.items() if name in _SHOWN
     }

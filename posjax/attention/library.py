@@ -61,7 +61,10 @@ def splash_refusal(encoding: Encoding, x: Operands) -> str | None:
 def _bias_refusal(encoding: Encoding, x: Operands) -> str | None:
     """Why the bias cannot be channels of queries and keys; None if it can, or there is none."""
     biased = [str(member) for member in members(encoding) if "bias" in member.hooks]
-    if not biased or (x.q_order is not None and "sink" not in encoding.hooks and encoding.is_difference(x.k_site)):
+    positions = x.q_site.position, x.k_site.position
+    beside = all(isinstance(position, np.ndarray) for position in positions) and np.array_equal(*positions)
+    taken = x.q_order is not None and "sink" not in encoding.hooks and beside and encoding.is_difference(x.k_site)
+    if not biased or taken:
         return None
     return (
         f"{' and '.join(biased)} adds to logits; the kernel takes a bias where attention is causal and has no sink, and the "

@@ -77,13 +77,8 @@ def work_of(model: Any, params: Any, batch: Mapping[str, Any], mesh: jax.shardin
         multiplied = sum(
             n for path, n in sizes.items() if not is_encoding(path) and path.split("/")[0] not in looked_up
         )
-        attention = (
-            (6 if isinstance(model, Decoder) else 12)
-            * model.depth
-            * model.block.num_heads
-            * model.block.channels
-            * length
-        )
+        channels = model.block.num_heads * model.block.channels
+        attention = (6 if isinstance(model, Decoder) else 12) * model.depth * channels * length
         flops = (6 * multiplied + attention) * runs * rows * length
     return Work(unit, count, flops, None if peak is None else peak * mesh.size)
 

@@ -108,6 +108,12 @@ def test_splash_refuses_other_biases(spec, site, causal):
         choose(pj.parse(spec), *tokens(8), site, site, causal=causal, implementation="splash", platform="tpu")
 
 
+def test_splash_refuses_a_bias_of_queries_that_stand_before_their_keys():
+    where = dict(causal=True, implementation="splash", platform="tpu")
+    with pytest.raises(ValueError, match="adds to logits"):
+        choose(pj.parse("alibi"), *tokens(8), pj.sites(8), pj.sites(8, start=4), **where)
+
+
 def test_gradients_of_sinks_in_splash_are_single_precision():
     """Of queries in half precision too."""
     encoding, order = pj.parse("learned_sink + learned_sink"), np.arange(LENGTH, dtype=np.int32)
