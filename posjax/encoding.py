@@ -893,6 +893,13 @@ def rises(site: Site) -> bool:
     return position.reshape(len(position), -1).shape[1] == 1 and bool((np.diff(position, axis=0) >= 0).all())
 
 
+def side_by_side(site: Site) -> bool:
+    """Whether all tokens are known, when a program is traced, to be one document's, each right behind the token before it."""
+    position, segment = site.position, site.segment
+    known = rises(site) and np.issubdtype(position.dtype, np.integer) and isinstance(segment, np.ndarray)
+    return known and bool((np.diff(position, axis=0) == 1).all() and (segment == segment[:1]).all() and segment[0])
+
+
 def both_stand(q_site: Site, k_site: Site) -> Bool[Array, "T S"]:
     """True for pairs in which neither token is a class token or a register."""
     return (q_site.prefix == 0)[:, None] & (k_site.prefix == 0)[None]

@@ -14,15 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
-
 from posjax.attention.blockwise import blockwise
 from posjax.attention.dense import Operands, dense
 from posjax.attention.library import cudnn, cudnn_refusal, splash, splash_refusal, tokamax, tokamax_refusal
-from posjax.encoding import HOOKS, WITHIN_ATTENTION, Array, Encoding, Needs, members
+from posjax.encoding import HOOKS, WITHIN_ATTENTION, Encoding, Needs, members
 from posjax.spec import nearest
 
-Tokens = Array | jax.ShapeDtypeStruct
 PLATFORMS = ["cpu", "gpu", "tpu"]
 _HOPPER = "9.0"
 _SHORT = 1024 * 1024  # logits a head, up to which the kernel for GPUs was not timed

@@ -34,7 +34,8 @@ import numpy as np
 from jaxtyping import Float
 
 from posjax.attention.dense import Operands, capped, visible, with_room
-from posjax.attention.tile_bias import TileBias, reads_content, tile_bias_of
+from posjax.attention.devices import device_of
+from posjax.attention.tile_bias import TileBias, known_on_line, reads_content, tile_bias_of
 from posjax.attention.tiles import Plan, add, cut, padded, read, seen_tiles, tile_sizes, write
 from posjax.encoding import Array, Encoding, Params, Site, of_queries
 from posjax.gradients import one_by_one, with_gradient
@@ -54,6 +55,7 @@ def blockwise(
     `tile` is the largest number of tokens on a side of a tile; None takes a number that suits the encoding.
     """
     plan, length = plan_of(encoding, x.q, x.k, scale=scale, softcap=softcap, tile=tile), x.q.shape[0]
+    plan = plan._replace(on_line=known_on_line(x.q_site) and known_on_line(x.k_site))
     out, log_total = _attention(plan, laid_out(plan, x))
     return with_sink(encoding, x.params, x.q_site, out[:length], log_total[:, :length])
 
@@ -74,7 +76,7 @@ def with_sink(
 
 def plan_of(encoding: Encoding, q, k, *, scale: float, softcap: float | None = None, tile: int | None = None) -> Plan:
     """The plan of `blockwise` for arguments of these shapes."""
-    sizes = tile_sizes(encoding, q.shape[0], k.shape[0], tile)
+    sizes = tile_sizes(encoding, q.shape[0], k.shape[0], tile, device_of(q).platform)
     return Plan(encoding, scale, q.shape[1], q.shape[2], *sizes, softcap)
 
 

@@ -1,15 +1,13 @@
 """The implementation of an attention: the choice of "auto", and the reasons against others."""
 
-import math
 from typing import NamedTuple
 
-import jax
 import numpy as np
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from posjax.attention import backends
-from posjax.attention.backends import Asked, Tokens
+from posjax.attention.backends import Asked
 from posjax.attention.dense import Operands
+from posjax.attention.devices import Tokens, automatic_devices, device_of
 from posjax.encoding import Array, Encoding, Site
 
 # Up to this many logits a head, one product is fastest. On CPUs tiles stay in the cache: a training step of a decoder on
@@ -17,7 +15,6 @@ from posjax.encoding import Array, Encoding, Site
 # tokens, tiles took 0.55 (T5) and 0.79 (ALiBi) of the time of one product, in a twenty-fifth of its memory; below 4,096
 # nothing was measured.
 _DENSE_LOGITS = {"cpu": 64 * 64, "gpu": 2048 * 2048, "tpu": 1024 * 1024}
-_HOPPERS = ("H100", "H200", "GH200")  # GPUs of compute capability 9.0
 
 
 class Choice(NamedTuple):
@@ -74,7 +71,7 @@ def choose(
     capability = kind.capability if capability is None else capability
     orders = (None, None) if not causal else (_arange(q), _arange(k)) if q_order is None else (q_order, k_order)
     operands = Operands(None, q, k, None, None, v, q_site, k_site, *orders)
-    split = _automatic_devices(q) if devices is None else 1
+    split = automatic_devices(q) if devices is None else 1
     asked = Asked(encoding, operands, platform, capability, softcap, devices or 1, split, batch)
     if implementation != "auto":
         if reason := backends.backend(implementation).refusal(asked):
@@ -99,39 +96,3 @@ def choose(
 
 def _arange(tokens: Tokens) -> np.ndarray:
     return np.arange(tokens.shape[0], dtype=np.int32)
-
-
-class Device(NamedTuple):
-    """A kind of device: "cpu", "gpu" or "tpu", the compute capability of a GPU, as "9.0", and the name that jax gives it."""
-
-    platform: str
-    capability: str | None = None
-    name: str = ""
-
-
-def device_of(x: Tokens | Mesh | AbstractMesh) -> Device:
-    """Returns the kind of the devices of a mesh, or of the mesh in an array's type; else of jax's default backend.
-
-    A program that is compiled for described devices (`jax.experimental.topologies`) has their kernels.
-    """
-    mesh = x if isinstance(x, Mesh | AbstractMesh) else mesh_of(x)
-    device = None if mesh is None else mesh.devices.flat[0] if isinstance(mesh, Mesh) else mesh.abstract_device
-    if device is None:
-        device = jax.devices()[0]
-    platform = "gpu" if device.platform in ("cuda", "rocm") else device.platform
-    capability = getattr(device, "compute_capability", None)
-    hopper = any(name in device.device_kind for name in _HOPPERS)
-    return Device(platform, "9.0" if capability is None and hopper else capability, device.device_kind)
-
-
-def _automatic_devices(x: Tokens) -> int:
-    """The number of devices among which the compiler splits an array, or may."""
-    mesh = mesh_of(x)
-    axes = () if mesh is None else zip(mesh.axis_types, mesh.shape.values(), strict=True)
-    return math.prod(size for kind, size in axes if kind == AxisType.Auto)
-
-
-def mesh_of(x: Tokens) -> Mesh | AbstractMesh | None:
-    """The mesh in the sharding of an array, a tracer or a `jax.ShapeDtypeStruct`."""
-    sharding = getattr(x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x), "sharding", None)
-    return None if sharding is None or not isinstance(sharding, NamedSharding) or sharding.mesh.empty else sharding.mesh

@@ -23,8 +23,9 @@ from jaxtyping import Float, Int32
 from posjax.attention.attend import check, check_consumed, finish, orders_of, scaled, transform
 from posjax.attention.backends import backend
 from posjax.attention.blockwise import SAVED
-from posjax.attention.choose import choose, device_of
+from posjax.attention.choose import choose
 from posjax.attention.dense import Operands, Part
+from posjax.attention.devices import device_of
 from posjax.attention.ring import Keys, Queries, Ring, attend_in_ring
 from posjax.encoding import Array, Encoding, Needs, Params, Site, canonical, reads_rows
 from posjax.gradients import split_known, split_leaves

@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float, Int32
 
 from posjax.attention.dense import Operands, capped, read_beside, repeated, visible
 from posjax.attention.tiles import ON_K, ON_Q, Plan, add, cut
-from posjax.encoding import Array, Encoding, Params, Site, axes, members
+from posjax.encoding import Array, Encoding, Params, Site, axes, members, side_by_side
 from posjax.encodings.offsets import choose
-from posjax.encodings.pairs import OffsetBias
+from posjax.encodings.pairs import OffsetBias, toeplitz
 
 
 def reads_content(
@@ -166,9 +166,10 @@ class SharedBias(TileBias):
         def by_offset(tile):
             one = jax.tree.map(lambda x: x[:1], tile.q_site)
             row = self._of_pairs(tile._replace(q_site=_lined_up(one, 0), k_site=_lined_up(tile.k_site, num_q - 1)))
-            of_query = lambda n: jax.lax.dynamic_slice_in_dim(row[:, 0], num_q - 1 - n, num_k, axis=1)  # noqa: E731
-            return jax.vmap(of_query, out_axes=1)(jnp.arange(num_q, dtype=jnp.int32))
+            return toeplitz(row[:, 0], num_q, num_k)
 
+        if self.plan.on_line:
+            return by_offset(tile)
         if self.on_line is None:
             return self._of_pairs(tile)
         even = [q_even[i] & k_even[j] for (_, q_even, _), (_, k_even, _) in zip(*self.patterns, strict=True)]
@@ -220,6 +221,11 @@ def _pattern(
     # Padding may stand anywhere, as it is hidden, but no tile may follow one that holds some.
     even = jnp.all(alike | (segment.reshape(-1, size) == 0), axis=1) & jnp.all(segment[:size] > 0)
     return first, even, jnp.all(alike, axis=1) & even
+
+
+def known_on_line(site: Site) -> bool:
+    """`side_by_side`, of all sites within it too."""
+    return all(map(side_by_side, _sites_within(site)))
 
 
 def _on_one_line(sites: list[tuple[Site, int]]) -> Bool[Array, ""] | None:

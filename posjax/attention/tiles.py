@@ -39,11 +39,12 @@ class Plan(NamedTuple):
     q_tile: int
     k_tile: int
     softcap: float | None = None
+    on_line: bool = False  # whether all tokens are known to be one document, side by side
 
 
-def tile_sizes(encoding: Encoding, queries: int, keys: int, tile: int | None) -> tuple[int, int]:
+def tile_sizes(encoding: Encoding, queries: int, keys: int, tile: int | None, platform: str) -> tuple[int, int]:
     """The number of queries and of keys in a tile; `tile` is the largest allowed, by default what suits the encoding."""
-    tile = tile or encoding.mask().tile or (_TILE if jax.default_backend() == "cpu" else _TILE_ELSEWHERE)
+    tile = tile or encoding.mask().tile or (_TILE if platform == "cpu" else _TILE_ELSEWHERE)
     if reads_rows(encoding):
         return min(tile, _ROWS, queries), keys
     return _even(queries, tile), _even(keys, tile)

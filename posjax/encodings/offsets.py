@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32
 
 from posjax.encoding import Array, Site, axes
-from posjax.encodings.pairs import related
+from posjax.encodings.pairs import related, shifted
 from posjax.encodings.tables import numpy_if_known
 
 _FEW = 32  # queries in a block: fewer make its products slow
@@ -102,7 +102,7 @@ def sums_on_line(
     start = jnp.clip(1 - left - first, -width, num_k)
     around = jnp.pad(x, ((0, 0), (0, 0), (width, width)))
     near = jax.lax.dynamic_slice_in_dim(around, start + width, width, axis=2)
-    return jnp.concatenate([ends[0], _moved(near, left + right - 1, 1), ends[1]], axis=2)
+    return jnp.concatenate([ends[0], shifted(near, left + right - 1, 1), ends[1]], axis=2)
 
 
 def at_line(
@@ -129,11 +129,4 @@ def products_on_line(x: Float[Array, "T H D"], rows: Float[Array, "L H D"], num_
     starts = [(blocks - 1 - block) * size for block in range(blocks)]
     rows = jnp.stack([rows[:, start : start + size + num_keys] for start in starts], axis=1)
     product = jnp.einsum("hbtd,hbld->hbtl", x, rows, preferred_element_type=jnp.float32)
-    return _moved(product, num_keys, -1).reshape(heads, -1, num_keys)[:, :num_q]
-
-
-def _moved(x: Float[Array, "*N T L"], num_columns: int, step: int) -> Float[jax.Array, "*N T S"]:
-    """Shifts row t left by t (step 1) or by T - 1 - t (step -1; L is at least T + S) and keeps the first columns."""
-    starts = np.arange(x.shape[-2], dtype=np.int32)[::step]
-    of_row = lambda row, start: jax.lax.dynamic_slice_in_dim(row, start, num_columns, axis=-1)  # noqa: E731
-    return jax.vmap(of_row, in_axes=(-2, 0), out_axes=-2)(x, jnp.asarray(starts))
+    return shifted(product, num_keys, -1).reshape(heads, -1, num_keys)[:, :num_q]

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posjax.attention.choose import device_of, mesh_of
+from posjax.attention.devices import device_of, mesh_of
 from posjax.encoding import Array
 from posjax.gradients import with_gradient, with_transpose
 from posjax.hosting import Hosted

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Float, Int
 
-from posjax.attention.choose import device_of, mesh_of
+from posjax.attention.devices import device_of, mesh_of
 from posjax.encoding import Site
 from posjax.models.decoder import Decoder
 from posjax.training.mesh import BATCH

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from posjax.attention.choose import device_of
+from posjax.attention.devices import device_of
 from posjax.models.decoder import Decoder
 from posjax.models.transformer import BlockModel
 from posjax.pretrained.parameters import is_encoding, paths_of

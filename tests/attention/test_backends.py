@@ -15,8 +15,9 @@ from test_blockwise import close
 import posjax as pj
 from posjax.attention import Asked, Backend, ContextParallel, backends, register
 from posjax.attention.attend import transform
-from posjax.attention.choose import choose, device_of
+from posjax.attention.choose import choose
 from posjax.attention.dense import Operands, dense, visible
+from posjax.attention.devices import device_of
 from posjax.attention.library import cudnn, cudnn_refusal, splash, tokamax, tokamax_refusal
 
 LENGTH, HEADS, KEY_HEADS, WIDTH = 20, 4, 2, 8

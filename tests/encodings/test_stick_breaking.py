@@ -77,8 +77,8 @@ class Whither(pj.Encoding):
 def test_what_weighs_is_given_whole_rows():
     """It need not say so itself."""
     for encoding in (Gated(), pj.parse("rope") + Gated(), pj.parse("stick_breaking")):
-        assert tile_sizes(encoding, 16, 16, 4) == (4, 16)
-    assert tile_sizes(pj.parse("rope"), 16, 16, 4) == (4, 4)
+        assert tile_sizes(encoding, 16, 16, 4, "cpu") == (4, 16)
+    assert tile_sizes(pj.parse("rope"), 16, 16, 4, "cpu") == (4, 4)
 
 
 SLOPES, VECTORS = jnp.array([0.5, 2.0]), jnp.ones((HEADS, DIM))

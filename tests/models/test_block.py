@@ -11,7 +11,7 @@ from drawn import drawn
 
 import posjax as pj
 from posjax.attention import ContextParallel
-from posjax.attention.choose import Device
+from posjax.attention.devices import Device
 from posjax.hosting import Hosted
 from posjax.models import BlockConfig, Decoder, Encoder, Latent, ViT, layers
 from posjax.models.block import Block
