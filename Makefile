@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Python compiles a module when it first imports it: most are never imported.
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: install ablate test slow thorough mutants lint docs
+.PHONY: install ablate test slow thorough mutants lint types house docs
 
 install: .venv/installed
 	@echo "posjax is installed in .venv: make ablate, make test, or . .venv/bin/activate and, from any folder,"
@@ -23,7 +23,7 @@ test: .venv/installed-test lint
 	.venv/bin/python -m pytest -n 2 --dist worksteal -m "not slow and not thorough" --ignore=tests/test_house.py
 
 slow: .venv/installed-test
-	.venv/bin/python -m pytest -n 2 --dist worksteal -m "slow and not thorough"
+	POSJAX_TESTS=unchecked .venv/bin/python -m pytest -n 2 --dist worksteal -m "slow and not thorough"
 	POSJAX_TESTS=optimised .venv/bin/python -m pytest tests/encodings/test_precision.py -m "not slow"
 
 thorough: .venv/installed-test
@@ -35,7 +35,12 @@ mutants: .venv/installed-test
 lint: .venv/installed-test
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
+	@$(MAKE) --no-print-directory --jobs=2 types house
+
+types:
 	.venv/bin/pyrefly check --summary=none
+
+house:
 	.venv/bin/python -m pytest -q tests/test_house.py
 
 # The site: documents, notebooks and the API reference. The atlas goes beside them, at build/site/atlas:

@@ -15,6 +15,7 @@ from posjax.describe.worlds import tokens_at as rows  # noqa: F401
 from posjax.encoding import Needs
 from posjax.encodings.graphs import shortest_paths
 
+parsed = functools.cache(pj.parse)
 HEADS, HEAD_DIM = 3, 8  # three heads: slopes for a number of heads that is not a power of two
 WIDTH = HEADS * HEAD_DIM
 COMPOSITIONS: list[Case] = [
@@ -38,7 +39,7 @@ def params_of(keep=lambda case: True):
 def params_of_long(beside=()):
     """All cases, for what takes long: the first of `DEEP` without some names is fast, one of each way to act is slow."""
     fast = [case for case in DEEP if not {*beside} & {*re.findall(r"\w+", case.spec)}][:1]
-    within = [case for case in ways(FIRST) if pj.parse(case.spec).hooks - {"embed", "place", "rotate"}]
+    within = [case for case in ways(FIRST) if parsed(case.spec).hooks - {"embed", "place", "rotate"}]
     return _marked(CASES, fast, [*DEEP, *within, COMPOSITIONS[0], MEMBERS["peg"].variants[0]])
 
 
@@ -53,7 +54,7 @@ def ways(cases, way=way, beside=lambda case: None) -> list[Case]:
     """The first of the cases that act in one way, and are alike in what `beside` returns."""
     found = {}
     for case in cases:
-        found.setdefault((way(pj.parse(case.spec)), beside(case)), case)
+        found.setdefault((way(parsed(case.spec)), beside(case)), case)
     return list(found.values())
 
 

@@ -107,9 +107,6 @@ MAY_IMPORT = {
 CORE = {"spec", "mask", "gradients", "encoding", "encodings", "attention", "hf", "audits", "hosting"}
 ASIDE = {"__init__", "nnx"}  # the public names, and the adapter for another framework
 FRAMEWORK_FREE = {"jax", "numpy", "jaxtyping", "posjax", *sys.stdlib_module_names}
-of_source = pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(REPO)))
-of_library = pytest.mark.parametrize("path", LIBRARY, ids=lambda path: str(path.relative_to(REPO)))
-of_config = pytest.mark.parametrize("path", CONFIGS, ids=lambda path: str(path.relative_to(REPO)))
 
 
 @functools.cache
@@ -117,14 +114,28 @@ def tree_of(path):
     return ast.parse(path.read_text())
 
 
-def imports(tree):
-    """The dotted names of all modules that are imported, wherever that happens; `from a import b` as a.b."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"line {node.lineno}: a relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+@functools.cache
+def nodes_of(path):
+    return list(ast.walk(tree_of(path)))
+
+
+@functools.cache
+def imports(path):
+    """Returns the dotted names of all modules that a file imports, wherever it does; `from a import b` as a.b."""
+    return [name for node in nodes_of(path) for name in imported(node)]
+
+
+def imported(node):
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [f"{'.' * node.level}{node.module}.{alias.name}" for alias in node.names]
+    return []
+
+
+def faults(paths, faults_of):
+    """Returns {path: faults} of the files that have some."""
+    return {str(path.relative_to(REPO)): own for path in paths if (own := list(faults_of(path)))}
 
 
 def part_of(path):
@@ -132,37 +143,41 @@ def part_of(path):
     return path.relative_to(REPO / "posjax").parts[0].removesuffix(".py")
 
 
-@of_library
-def test_the_core_imports_jax_and_numpy_only(path):
-    if part_of(path) in CORE:
-        assert {name.split(".")[0] for name in imports(tree_of(path))} <= FRAMEWORK_FREE
+def test_no_import_is_relative():
+    assert faults(SOURCES, lambda path: [name for name in imports(path) if name.startswith(".")]) == {}
 
 
-@of_library
-def test_arrows_point_down(path):
-    part, names = part_of(path), list(imports(tree_of(path)))
-    used = {name.split(".")[1] for name in names if name.startswith("posjax.")} - {part}
-    if part not in ASIDE:
-        assert used & set(MAY_IMPORT) <= MAY_IMPORT[part]
-    assert not any(name.startswith(("experiments", "configs", "tests")) for name in names)
+def test_the_core_imports_jax_and_numpy_only():
+    core = [path for path in LIBRARY if part_of(path) in CORE]
+    assert faults(core, lambda path: {name.split(".")[0] for name in imports(path)} - FRAMEWORK_FREE) == {}
 
 
-@of_library
-def test_the_core_defers_no_import(path):
+def test_arrows_point_down():
+    def wrong(path):
+        part = part_of(path)
+        used = {name.split(".")[1] for name in imports(path) if name.startswith("posjax.")} - {part}
+        yield from used & set(MAY_IMPORT) - MAY_IMPORT[part] if part not in ASIDE else ()
+        yield from (name for name in imports(path) if name.startswith(("experiments", "configs", "tests")))
+
+    assert faults(LIBRARY, wrong) == {}
+
+
+def test_the_core_defers_no_import():
     """An import of our own inside a function hides a circle."""
-    if part_of(path) in CORE:
+
+    def deferred(path):
         top = set(tree_of(path).body)
-        deferred = [node for node in ast.walk(tree_of(path)) if isinstance(node, (ast.Import, ast.ImportFrom))]
-        names = [name for node in deferred if node not in top for name in imports(node)]
-        assert [name for name in names if name.startswith("posjax")] == []
+        names = [name for node in nodes_of(path) if node not in top for name in imported(node)]
+        return [name for name in names if name.startswith("posjax")]
+
+    assert faults([path for path in LIBRARY if part_of(path) in CORE], deferred) == {}
 
 
 def test_no_modules_import_each_other():
     """Neither two nor more of them in a circle, wherever they do it."""
     modules = {module_of(path): path for path in LIBRARY}
     used = {
-        name: {n for n in map(functools.partial(owner, modules), imports(tree_of(path))) if n}
-        for name, path in modules.items()
+        name: {n for n in map(functools.partial(owner, modules), imports(path)) if n} for name, path in modules.items()
     }
     while leaves := {name for name, others in used.items() if not others}:
         used = {name: others - leaves for name, others in used.items() if name not in leaves}
@@ -194,7 +209,7 @@ def test_slow_files_are_there():
 def test_unwanted_arrows_do_not_grow():
     arrows = collections.Counter()  # (room, room) -> imports
     for path in SOURCES:
-        for house, *rest in (name.split(".") for name in imports(tree_of(path))):
+        for house, *rest in (name.split(".") for name in imports(path)):
             other = room if (room := "/".join([house, *rest[:1]])) in LINES else house
             arrows[room_of(path), other] += room_of(path) != other
     inside = [pair for pair, count in arrows.items() if count and all(name.startswith("experiments") for name in pair)]
@@ -212,12 +227,15 @@ def owner(modules, name):
     return name if name in modules else parent if (parent := name.rpartition(".")[0]) in modules else None
 
 
-@of_source
-def test_functions_are_short(path):
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            doc = len((ast.get_docstring(node, clean=False) or "").splitlines())  # which may say what needs saying
-            assert node.end_lineno - node.lineno - doc < MAX_FUNCTION, f"{node.name} is too long"
+def test_functions_are_short():
+    def long(path):
+        for node in nodes_of(path):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                doc = len((ast.get_docstring(node, clean=False) or "").splitlines())  # which may say what needs saying
+                if node.end_lineno - node.lineno - doc >= MAX_FUNCTION:
+                    yield node.name
+
+    assert faults(SOURCES, long) == {}
 
 
 THEIRS = {"_asdict", "_exit", "_fields", "_make", "_make_download_manager", "_replace"}  # of Python and of a library
@@ -225,7 +243,7 @@ THEIRS = {"_asdict", "_exit", "_fields", "_make", "_make_download_manager", "_re
 
 def privates(path):
     """Names with one underscore before them that a file takes from others: of an object, an import, or to be patched."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         found = []
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) != "self":
             found = [node.attr]
@@ -236,20 +254,22 @@ def privates(path):
         yield from (name for name in found if re.match("_[a-zA-Z]", name) and name not in THEIRS)
 
 
-@pytest.mark.parametrize("path", TESTS, ids=lambda path: str(path.relative_to(REPO)))
-def test_tests_use_public_names(path):
-    assert [*privates(path)] == []
+def test_tests_use_public_names():
+    assert faults(TESTS, privates) == {}
 
 
-@of_source
-def test_no_exception_is_caught_blindly(path):
-    for node in ast.walk(tree_of(path)):
-        if isinstance(node, ast.ExceptHandler):
-            assert node.type is not None, f"line {node.lineno}: a bare except"
-            names = {part.id for part in ast.walk(node.type) if isinstance(part, ast.Name)}
-            assert not names & {"Exception", "BaseException"}, f"line {node.lineno}: catches everything"
+def test_no_exception_is_caught_blindly():
+    def blind(path):
+        for node in nodes_of(path):
+            if isinstance(node, ast.ExceptHandler):
+                names = {part.id for part in ast.walk(node.type) if isinstance(part, ast.Name)} if node.type else {""}
+                if names & {"", "Exception", "BaseException"}:
+                    yield f"line {node.lineno}"
+
+    assert faults(SOURCES, blind) == {}
 
 
+@functools.cache
 def load(path):
     return runpy.run_path(str(path))["get_config"]()
 
@@ -262,13 +282,14 @@ def fields(config, prefix=""):
             yield prefix + name
 
 
-@of_config
-def test_every_config_loads_and_says_how_to_run_it(path):
-    config = load(path)
-    assert isinstance(config, ConfigDict)
-    command = config.page.command.partition(" ")[0] if "command" in config.get("page", {}) else None
-    how = f"python -m experiments.{command} " if command else f"--config={path.relative_to(REPO)}"
-    assert how in ast.get_docstring(tree_of(path))
+def test_every_config_loads_and_says_how_to_run_it():
+    def silent(path):
+        config = load(path)
+        command = config.page.command.partition(" ")[0] if "command" in config.get("page", {}) else None
+        how = f"python -m experiments.{command} " if command else f"--config={path.relative_to(REPO)}"
+        return [] if how in ast.get_docstring(tree_of(path)) else [how]
+
+    assert faults(CONFIGS, silent) == {}
 
 
 def test_commands_in_the_readme_name_configs_that_exist():
@@ -304,8 +325,8 @@ _PHRASES = re.compile(
 def test_docstrings_and_comments_say_their_nouns():
     """At most 1 % of docstrings begin badly, and few phrases hide a noun: a count, since some are plain in their place."""
     starts, phrases, count = [], [], 0
-    for path in [path for house in ("posjax", "experiments", "configs") for path in pathlib.Path(house).rglob("*.py")]:
-        nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, _WITH_DOCSTRING)]
+    for path in [path for path in SOURCES if room_of(path) != "tests"]:
+        nodes = [node for node in nodes_of(path) if isinstance(node, _WITH_DOCSTRING)]
         texts = [(node, text) for node in nodes if (text := ast.get_docstring(node))]
         count += len(texts)
         starts += [f"{path}: {text[:80]}" for _, text in texts if _STARTS.match(text)]
@@ -318,7 +339,7 @@ def test_docstrings_and_comments_say_their_nouns():
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-@pytest.mark.parametrize("mutant", mutants.read(mutants.MUTANTS), ids=lambda mutant: mutant.name)
-def test_the_lines_that_a_mutant_breaks_stand_once(mutant):
-    assert (REPO / mutant.path).read_text().count(mutant.old) == 1
-    assert (REPO / "tests" / mutant.tests.split()[0]).exists()
+def test_the_lines_that_a_mutant_breaks_stand_once():
+    for mutant in mutants.read(mutants.MUTANTS):
+        assert (REPO / mutant.path).read_text().count(mutant.old) == 1, mutant.name
+        assert (REPO / "tests" / mutant.tests.split()[0]).exists(), mutant.name
