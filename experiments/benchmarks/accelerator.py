@@ -91,7 +91,7 @@ _NOTE = (
     "Temporaries are the compiler's count for one program. In steps the peak is that of the device's memory, as "
     "its allocator counts it for a whole process."
 )
-_SMALL = (
+SMALL = (
     "**This was run on a CPU, in small: it shows that everything runs, and nothing of what an accelerator does or how fast "
     "it is.**"
 )
@@ -100,7 +100,7 @@ _SMALL = (
 def accelerator(platform: str) -> Suite:
     """Encodings by every implementation against dense attention; times of attention, training steps, seeds in one vmap."""
     sizes = CPU if platform == "cpu" else ACCELERATOR
-    note = f"{_NOTE}\n\n{_SMALL}" if platform == "cpu" else _NOTE
+    note = f"{_NOTE}\n\n{SMALL}" if platform == "cpu" else _NOTE
     contenders, base = [*_contenders(sizes, platform)], "jax.nn, cuDNN, no encoding"
     return Suite(contenders, [*_cells(sizes)], note=note, one_by_one=True, base=base)
 

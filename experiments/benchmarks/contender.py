@@ -1,5 +1,6 @@
 """The values that a contender's module gives a worker. Imported by interpreters that have neither jax nor posjax."""
 
+import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,3 +17,25 @@ class Call(NamedTuple):
 
 class Skip(Exception):
     """A contender that cannot be measured here; the message is the reason."""
+
+
+_MOST_SECONDS, _FEWEST = 60.0, 8  # of a contender's steps
+
+
+def step_seconds(take: Callable[[], Any], wait: Callable[[Any], object], steps: int) -> list[float]:
+    """Returns the seconds of training steps, each waited for while the next one computes, as in training.
+
+    Slow steps are fewer: they end after a minute. The first quarter warms up and is left out.
+
+    Args:
+      take: begins a step and returns what `wait` needs to wait for its end.
+    """
+    ends, began, step = [], time.perf_counter(), take()
+    while len(ends) <= steps and (len(ends) <= _FEWEST or time.perf_counter() - began < _MOST_SECONDS):
+        following = take()
+        wait(step)
+        ends.append(time.perf_counter())
+        step = following
+    wait(step)
+    durations = [end - start for start, end in zip(ends, ends[1:], strict=False)]
+    return durations[len(durations) // 4 :]
