@@ -38,8 +38,8 @@ TPU, and attention, training steps and seeds are timed; on a CPU everything is s
 numpy alone. A check that fails, hangs or ends its process is a record too. Records are written as they come, and the same
 command goes on with the checks that are left. docs/accelerator.md says how to read its table.
 
-training: steps of decoders and ViTs as `experiments.train` runs them (its packages are needed), beside torch.compile and timm:
-tokens or images a second, MFU, seconds of compiling, memory. It goes on, and is small on a CPU, as `accelerator`.
+training: steps of decoders and ViTs as `experiments.train` runs them, whose packages it needs, beside torch.compile and timm:
+tokens or images a second, MFU, seconds of compiling and memory. It goes on, and is small on a CPU, as `accelerator` does.
 """
 
 import argparse
@@ -56,21 +56,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments import cli
-from experiments.benchmarks import (
-    accelerator,
-    cases,
-    compiled,
-    described,
-    inputs,
-    machine,
-    plan,
-    runner,
-    table,
-    training,
-)
+from experiments.benchmarks import accelerator, cases, compiled, described, inputs, machine, plan, runner, table
 from experiments.benchmarks.compiled_page import compiled_text, machines_text
 from experiments.benchmarks.findings import Record, cell_name, cell_text
 from experiments.benchmarks.plots import against_length
+from experiments.benchmarks.training import training, training_text
 from experiments.benchmarks.units import bytes_of
 from experiments.studies.environment import add_fast_flags, set_fast_flags
 from posjax.environment import compiler_flags
@@ -272,7 +262,7 @@ def _training_job(args: argparse.Namespace, cores: int, command: str) -> Job:
         return same and (used == versions or ("torch" in used and "is not installed" not in (record["skip"] or "")))
 
     suite, given = (
-        training.training(versions["platform"], bool(args.peers_python)),
+        training(versions["platform"], bool(args.peers_python)),
         {"flags": flags, "command": command},
     )
     settings = runner.Settings(prepare_seconds=_STEPS)
@@ -396,12 +386,12 @@ def _section(name: str, records: Sequence[Record], left: int) -> str:
         return inputs.inputs_text(records) if name == CONTEXT else plan.plan_text(records)
     if name in SUITES:
         return table.suite_text(inspect.getdoc(SUITES[name]), SUITES[name](False, None, 1), records)
-    make = accelerator.accelerator if name == ACCELERATOR else training.training
+    make = accelerator.accelerator if name == ACCELERATOR else training
     suite = make("cpu" if any(record.get("versions", {}).get("platform") == "cpu" for record in records) else "gpu")
     if left:
         more = f"{left} checks of this part are left: the same command goes on with them."
         suite = suite._replace(note=f"{suite.note}\n\n{more}")
-    text = table.suite_text if name == ACCELERATOR else training.training_text
+    text = table.suite_text if name == ACCELERATOR else training_text
     return text(inspect.getdoc(make), suite, records)
 
 

@@ -1,5 +1,6 @@
 """The values that a contender's module gives a worker. Imported by interpreters that have neither jax nor posjax."""
 
+import itertools
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -37,5 +38,5 @@ def step_seconds(take: Callable[[], Any], wait: Callable[[Any], object], steps: 
         ends.append(time.perf_counter())
         step = following
     wait(step)
-    durations = [end - start for start, end in zip(ends, ends[1:], strict=False)]
+    durations = [end - start for start, end in itertools.pairwise(ends)]
     return durations[len(durations) // 4 :]

@@ -1,6 +1,5 @@
 """The training step of a config, as `experiments.train` runs it, on random data that stay on the device."""
 
-import functools
 import statistics
 import time
 from collections.abc import Mapping
@@ -78,12 +77,13 @@ def training_config(case: Mapping[str, Any]) -> "ConfigDict":
     return config
 
 
-@functools.cache
 def _noise(count: int, side: int | None = None, classes: int | None = None) -> str:
     """Registers a data set of so many random images, or of one text of so many random bytes; returns its name."""
     from posjax import data
 
     rng, name = np.random.default_rng(0), f"noise {count} {side} {classes}"
+    if name in data.registered():
+        return name
 
     def read(split: str, data_dir: Any) -> Any:
         del split, data_dir

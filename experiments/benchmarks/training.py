@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from experiments.benchmarks.accelerator import SMALL
 from experiments.benchmarks.cases import Contender, Suite
 from experiments.benchmarks.findings import Record, relative_spread, seconds
+from experiments.benchmarks.table import skipped
 from experiments.benchmarks.units import mib
 from posjax.describe.markdown import escape_markdown, grid
 
@@ -40,7 +41,7 @@ CPU = Sizes(
     vit_b=dict(width=128, heads=4, depth=1, **_SMALL_IMAGES),
     steps=16,
 )
-_ENCODINGS = "none learned alibi t5 kerple fire fox path cope sinks inkling".split()
+_ENCODINGS = ("none", "learned", "alibi", "t5", "kerple", "fire", "fox", "path", "cope", "sinks", "inkling")
 _SEEDS = 4
 # Targets: tokens or images a second by run, on one H100; the most that a step may cost over `none`, on any accelerator.
 _SPEEDS = {"A": 400_000, "C": 200_000, "D": 7_000, "E": 2_200}
@@ -84,8 +85,8 @@ def _contenders(rows: int) -> Iterator[Contender]:
     yield from (own("D", spec) for spec in ("learned", "axial_rope"))
     yield own("D", "rope_mixed", ", 4 registers", fields={"model.num_registers": 4})
     yield own("E", "learned")
-    for each in (rows // _SEEDS, rows):
-        yield own("F", "rope", f", {_SEEDS} seeds of {each} rows", seeds=_SEEDS, batch=each)
+    for batch in (rows // _SEEDS, rows):  # as many rows in all as in A, and as many for each seed
+        yield own("F", "rope", f", {_SEEDS} seeds of {batch} rows", seeds=_SEEDS, batch=batch)
     yield own("F", "rope", ", scan", fields={"model.scan": True})
     yield own("F", "rope", ", remat", fields={"model.remat": "full"})
 
@@ -116,10 +117,8 @@ def training_text(doc: str, suite: Suite, records: Sequence[Record]) -> str:
         parts.append("No peers were asked for: --peers_python names a Python that has torch and timm.")
     if lines := targets(measured):
         parts += ["### Targets", "\n".join(f"* {line}" for line in lines)]
-    reasons = [
-        f"* {record['cell']['title']}, {key[1]}: {record['skip']}" for key, record in latest.items() if record["skip"]
-    ]
-    parts += ["### Not measured", "\n".join(map(escape_markdown, reasons))] if reasons else []
+    if reasons := skipped(list(latest.values())):
+        parts += ["### Not measured", reasons]
     return "\n\n".join(parts)
 
 
@@ -134,8 +133,8 @@ def _row(key: Key, measured: Mapping[Key, Record]) -> list[str]:
     record, (run, name) = measured[key], key
     unit, speed = rate(record)
     over, ratio, kernels = _reference(key, measured), "", record.get("kernels", {})
-    if over:
-        ratio = f"{speed / rate(measured[over])[1]:.2f} {over[1] if over[0] == run else ': '.join(over)}"
+    if over not in (None, key):
+        ratio = f"{speed / rate(measured[over])[1]:.2f} x {over[1] if over[0] == run else ': '.join(over)}"
     share = record.get("mfu")
     if over and not _is_own(name) and (theirs := measured[over]["mfu"]) is not None:
         share = theirs * speed / rate(measured[over])[1]
