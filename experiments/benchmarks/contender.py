@@ -20,19 +20,23 @@ class Skip(Exception):
     """A contender that cannot be measured here; the message is the reason."""
 
 
-_MOST_SECONDS, _FEWEST = 60.0, 8  # of a contender's steps
+_FEWEST = 8  # steps
 
 
-def step_seconds(take: Callable[[], Any], wait: Callable[[Any], object], steps: int) -> list[float]:
+def step_seconds(
+    take: Callable[[], Any], wait: Callable[[Any], object], steps: int, most_seconds: float = 60.0
+) -> list[float]:
     """Returns the seconds of training steps, each waited for while the next one computes, as in training.
 
-    Slow steps are fewer: they end after a minute. The first quarter warms up and is left out.
+    The first quarter of the steps warms up and is left out.
 
     Args:
       take: begins a step and returns what `wait` needs to wait for its end.
+      steps: most steps.
+      most_seconds: after this time no step begins, but for the first few.
     """
     ends, began, step = [], time.perf_counter(), take()
-    while len(ends) <= steps and (len(ends) <= _FEWEST or time.perf_counter() - began < _MOST_SECONDS):
+    while len(ends) <= steps and (len(ends) <= _FEWEST or time.perf_counter() - began < most_seconds):
         following = take()
         wait(step)
         ends.append(time.perf_counter())
