@@ -206,7 +206,8 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
             make = lambda *_: compiled.plan_suite(argv, args.imports, machines, cache)  # noqa: E731
         return [Job(PLAN, make, [cores], settings._replace(prepare_seconds=_DAY), given, plan.refuse_unmeasured)]
     if args.suite in (ACCELERATOR, TRAINING):
-        return [(_accelerator_job if args.suite == ACCELERATOR else _training_job)(args, cores, command)]
+        cores = max(2, cores)  # more than one are timed by the clock, which an accelerator needs
+        return [_accelerator_job(args, cores) if args.suite == ACCELERATOR else _training_job(args, cores, command)]
     if args.suite == COMPILED:
         suite, version = compiled.compiled_suite(), importlib.metadata.version("jax")
         if not args.list:
@@ -225,26 +226,25 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
     return [Job(name, make, counts[threads[name]], settings) for name, make in makers.items()]
 
 
-def _accelerator_job(args: argparse.Namespace, cores: int, command: str) -> Job:
+def _accelerator_job(args: argparse.Namespace, cores: int) -> Job:
     """Returns the checks of this machine's accelerator, until the time is over.
 
     Raises:
       ValueError: jax does not start here.
     """
-    del command
     end, versions = time.monotonic() + args.seconds, _versions(cores)
     limits = dict(cell_seconds=args.cell_seconds or 2.0, call_seconds=args.call_seconds or 10.0)
     settings = runner.Settings(rounds=5, prepare_seconds=120.0, **limits)
     suite = accelerator.accelerator(versions["platform"])
     code = versions, machine.about()["commit"]
     keeps = lambda record: (record["versions"], record["about"]["commit"]) == code  # noqa: E731
-    return Job(ACCELERATOR, lambda *_: suite, [max(2, cores)], settings, end=end, keeps=keeps)
+    return Job(ACCELERATOR, lambda *_: suite, [cores], settings, end=end, keeps=keeps)
 
 
 def _training_job(args: argparse.Namespace, cores: int, command: str) -> Job:
-    """Returns the training steps of this machine, and of its peers where a Python has them, until the time is over.
+    """Returns the training steps of posjax, and of its peers if a Python was named, until the time is over.
 
-    A record is kept if code, flags and, for posjax, versions are the same; a peer's, unless a package was missing.
+    A record is kept if the commit and the flags are the same, and posjax' versions. A peer that missed a package is tried again.
 
     Raises:
       ValueError: jax does not start here.
@@ -261,12 +261,9 @@ def _training_job(args: argparse.Namespace, cores: int, command: str) -> Job:
         used = record.get("versions", {})
         return same and (used == versions or ("torch" in used and "is not installed" not in (record["skip"] or "")))
 
-    suite, given = (
-        training(versions["platform"], bool(args.peers_python)),
-        {"flags": flags, "command": command},
-    )
-    settings = runner.Settings(prepare_seconds=_STEPS)
-    return Job(TRAINING, lambda *_: suite, [max(2, cores)], settings, given, end=end, keeps=keeps)
+    suite = training(versions["platform"], bool(args.peers_python))
+    settings, given = runner.Settings(prepare_seconds=_STEPS), {"flags": flags, "command": command}
+    return Job(TRAINING, lambda *_: suite, [cores], settings, given, end=end, keeps=keeps)
 
 
 def _versions(cores: int) -> Mapping[str, str]:

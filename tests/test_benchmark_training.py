@@ -61,7 +61,7 @@ def measured(run, name, milliseconds, **changes):
     figures = {f"{unit}_per_s": 1e3 * count / milliseconds, "mfu": 0.4 if name == "posjax rope" else None}
     figures |= dict(compile_seconds=30.0, kernels={"__cudnn$fmha": 12}, device=H100["device"], flops=1.0)
     shared = dict(suite="training", threads=2, skip=None, temp_bytes=2**30, peak_bytes=2**31, load=0.5)
-    shared |= dict(about=ABOUT, versions=H100, given={"flags": {}, "command": "c"}, cpu=None)
+    shared |= dict(about=ABOUT, versions=H100, given={"flags": {"XLA_FLAGS": "--x"}, "command": "c"}, cpu=None)
     return {**shared, "cell": cell, "contender": name, "wall": [milliseconds / 1e3] * 3, **figures, **changes}
 
 
@@ -90,6 +90,7 @@ def test_the_table_compares_and_judges():
     assert "* t5 within 15% of none: held, +12.5% a step." in text
     assert "alibi within" not in text
     assert "* posjax rope, remat, F: decoder, in other ways: XlaRuntimeError: RESOURCE_EXHAUSTED" in text
+    assert "Flags of XLA's compilers: `XLA_FLAGS=--x`." in text
     assert "No peers" not in text
     assert "### Targets" not in training_text("d", FULL, [measured("A", "posjax rope", 164.0, device="a TPU")])
 

@@ -113,6 +113,8 @@ def training_text(doc: str, suite: Suite, records: Sequence[Record]) -> str:
     header = (*header, "peak MiB", "speed over", "kernels", "target on one H100")
     rows = [[escape_markdown(text) for text in _row(key, measured)] for key in measured]
     parts = [f"{doc} {suite.note}", "### Steps", grid(header, rows, left=2)]
+    flags = {f"{name}={value}" for record in latest.values() for name, value in record["given"]["flags"].items()}
+    parts += [f"Flags of XLA's compilers: `{'`, `'.join(sorted(flags))}`."] if flags else []
     if all(_is_own(name) for _, name in latest):
         parts.append("No peers were asked for: --peers_python names a Python that has torch and timm.")
     if lines := targets(measured):
