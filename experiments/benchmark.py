@@ -244,7 +244,7 @@ def _accelerator_job(args: argparse.Namespace, cores: int) -> Job:
 def _training_job(args: argparse.Namespace, cores: int, command: str) -> Job:
     """Returns the training steps of posjax, and of its peers if a Python was named, until the time is over.
 
-    A record is kept if the commit and the flags are the same, and posjax' versions. A peer that missed a package is tried again.
+    A record is kept if the commit, the flags and posjax' versions are the same. A peer without its package is tried again.
 
     Raises:
       ValueError: jax does not start here.
