@@ -72,6 +72,7 @@ def test_the_table_compares_and_judges():
         measured("A", "posjax rope", 164.0),  # the latest counts
         measured("A", "torch SDPA, rope", 82.0, versions={"torch": "2"}),
         measured("B", "posjax t5", 180.0),
+        measured("B", "posjax fox, 4 parts", 160.0),
         measured("D", "posjax learned", 64.0),
         measured("E", "timm, learned", 64.0, device="another"),
         measured("F", "posjax rope, scan", 328.0),
@@ -88,6 +89,7 @@ def test_the_table_compares_and_judges():
     assert "* A: posjax rope: at least 400,000 tokens a second: **not held**, 399,610." in text
     assert "* rope within 2% of none: **not held**, +2.5% a step." in text
     assert "* t5 within 15% of none: held, +12.5% a step." in text
+    assert "* fox within 15% of none: held, +0.0% a step." in text
     assert "alibi within" not in text
     assert "* posjax rope, remat, F: decoder, in other ways: XlaRuntimeError: RESOURCE_EXHAUSTED" in text
     assert "Flags of XLA's compilers: `XLA_FLAGS=--x`." in text
