@@ -12,6 +12,7 @@
     python -m experiments.benchmark compiled --out=results/compiled      # every encoding; again: the rest
     python -m experiments.benchmark accelerator --out=DIR                # as much as fits 9 minutes; again: the rest
     python -m experiments.benchmark accelerator --part=1/4 --out=DIR     # a quarter of it, for one of four machines
+    python -m experiments.benchmark training --peers_python=../peers/bin/python --out=DIR      # the same, of training steps
 
 Every contender has a process of its own; see the head of the table for how it is measured. Under --out: table.md,
 results.jsonl and a plot of each suite. New measurements replace old ones of their suite there. Errors are one line and exit
@@ -36,6 +37,9 @@ accelerator: every encoding's output and gradients by every implementation are c
 TPU, and attention, training steps and seeds are timed; on a CPU everything is small. It needs jax, jaxtyping, flax, optax and
 numpy alone. A check that fails, hangs or ends its process is a record too. Records are written as they come, and the same
 command goes on with the checks that are left. docs/accelerator.md says how to read its table.
+
+training: steps of decoders and ViTs as `experiments.train` runs them, whose packages it needs, beside torch.compile and timm:
+tokens or images a second, MFU, seconds of compiling and memory. It goes on, and is small on a CPU, as `accelerator` does.
 """
 
 import argparse
@@ -56,7 +60,11 @@ from experiments.benchmarks import accelerator, cases, compiled, described, inpu
 from experiments.benchmarks.compiled_page import compiled_text, machines_text
 from experiments.benchmarks.findings import Record, cell_name, cell_text
 from experiments.benchmarks.plots import against_length
+from experiments.benchmarks.training import training, training_text
 from experiments.benchmarks.units import bytes_of
+from experiments.studies.environment import add_fast_flags, set_fast_flags
+from posjax.environment import compiler_flags
+from posjax.extras import require
 from posjax.jsonl import append_jsonl, read_jsonl
 
 if TYPE_CHECKING:
@@ -67,12 +75,15 @@ _MAKERS = (
     *(cases.memory, cases.published),
 )
 SUITES = {make.__name__: make for make in _MAKERS}
-_APART = PUBLISHED, CONTEXT, PLAN, ACCELERATOR, COMPILED = "published", "context", "plan", "accelerator", "compiled"
+_APART = PUBLISHED, CONTEXT, PLAN, ACCELERATOR, COMPILED, TRAINING = (
+    *("published", "context", "plan", "accelerator", "compiled", "training"),
+)
 _SUITES = list(dict.fromkeys((*SUITES, *_APART, "all")))
 OUT = cli.RUNS / "benchmark"
 _CORES = {"1": (1,), "all": (0,), "1,all": (1, 0)}  # numbers of cores, 0 for all
 _DAY = 86_400.0  # seconds: the step of a large model may take minutes to compile
 _COMPILING = 7200.0  # seconds: so long may a program of the table be compiled
+_STEPS = 300.0  # seconds: so long may a training's step be compiled and taken; more is a hang
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -107,7 +118,7 @@ def parser(suite: str) -> argparse.ArgumentParser:
     add("--part", type=cli.part_from(1), default=(1, 1), metavar="I/N", help="the I-th of N parts of the cells, from 1")
     add("--call_seconds", type=float, help=f"longest call that is tried (default: 45, --quick 2, {ACCELERATOR} 10)")
     add("--cell_seconds", type=float, help=f"timing of a cell (default: 15, --quick 4, {ACCELERATOR} 2)")
-    out = cli.RUNS / suite if suite in (ACCELERATOR, COMPILED) else OUT
+    out = cli.RUNS / suite if suite in (ACCELERATOR, COMPILED, TRAINING) else OUT
     add("--out", type=cli.directory, default=out, metavar="DIR", help="default: %(default)s")
     if suite in (CONTEXT, PLAN):
         add("--config", metavar="FILE", help="config of a training")
@@ -122,13 +133,16 @@ def parser(suite: str) -> argparse.ArgumentParser:
         add("--quick", action="store_true", help="few sizes and rounds")
         about = "a Python that has torch and transformers (default: this one)"
         add("--peers_python", metavar="PATH", help=about)
+    if suite == TRAINING:
+        add("--peers_python", metavar="PATH", help="a Python that has torch and timm (default: no peers)")
+        add_fast_flags(made)
     if suite == PUBLISHED:
         add("--checkpoint", type=pathlib.Path, metavar="DIR", help="folder of a decoder of transformers")
     if suite == CONTEXT:
         add("--seconds", type=float, default=10.0, help="longest call (default: 10)")
         add("--window", type=cli.positive, default=512, help="keys of windowed attention (default: 512)")
         add("--batch", type=cli.positive, default=1, help="sequences in a call (default: 1)")
-    if suite == ACCELERATOR:
+    if suite in (ACCELERATOR, TRAINING):
         add("--seconds", type=float, default=540.0, help="end by then (default: 540)")
     if suite == PLAN:
         names = lambda text: text.split(",")  # noqa: E731
@@ -191,8 +205,9 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
             cache = "" if args.list else str(args.out / "programs.jsonl")
             make = lambda *_: compiled.plan_suite(argv, args.imports, machines, cache)  # noqa: E731
         return [Job(PLAN, make, [cores], settings._replace(prepare_seconds=_DAY), given, plan.refuse_unmeasured)]
-    if args.suite == ACCELERATOR:
-        return [_accelerator_job(args, cores)]
+    if args.suite in (ACCELERATOR, TRAINING):
+        cores = max(2, cores)  # more than one are timed by the clock, which an accelerator needs
+        return [_accelerator_job(args, cores) if args.suite == ACCELERATOR else _training_job(args, cores, command)]
     if args.suite == COMPILED:
         suite, version = compiled.compiled_suite(), importlib.metadata.version("jax")
         if not args.list:
@@ -217,20 +232,52 @@ def _accelerator_job(args: argparse.Namespace, cores: int) -> Job:
     Raises:
       ValueError: jax does not start here.
     """
+    end, versions = time.monotonic() + args.seconds, _versions(cores)
+    limits = dict(cell_seconds=args.cell_seconds or 2.0, call_seconds=args.call_seconds or 10.0)
+    settings = runner.Settings(rounds=5, prepare_seconds=120.0, **limits)
+    suite = accelerator.accelerator(versions["platform"])
+    code = versions, machine.about()["commit"]
+    keeps = lambda record: (record["versions"], record["about"]["commit"]) == code  # noqa: E731
+    return Job(ACCELERATOR, lambda *_: suite, [cores], settings, end=end, keeps=keeps)
+
+
+def _training_job(args: argparse.Namespace, cores: int, command: str) -> Job:
+    """Returns the training steps of posjax, and of its peers if a Python was named, until the time is over.
+
+    A record is kept if the commit, the flags and posjax' versions are the same. A peer without its package is tried again.
+
+    Raises:
+      ValueError: jax does not start here.
+      ImportError: a package that trainings need is missing.
+    """
+    require(f"benchmark {TRAINING}", "ml_collections", "grain", "tensorflow_datasets", "PIL", "orbax")
     end = time.monotonic() + args.seconds
-    with contextlib.closing(
-        runner.Worker(cases.Contender("", "jax", {}), {"jax": sys.executable}, None, cores)
-    ) as worker:
+    if args.fast_flags:
+        set_fast_flags()
+    versions, flags, commit = _versions(cores), compiler_flags(), machine.about()["commit"]
+
+    def keeps(record: Record) -> bool:
+        same = (record["given"]["flags"], record["about"]["commit"]) == (flags, commit)
+        used = record.get("versions", {})
+        return same and (used == versions or ("torch" in used and "is not installed" not in (record["skip"] or "")))
+
+    suite = training(versions["platform"], bool(args.peers_python))
+    settings, given = runner.Settings(prepare_seconds=_STEPS), {"flags": flags, "command": command}
+    return Job(TRAINING, lambda *_: suite, [cores], settings, given, end=end, keeps=keeps)
+
+
+def _versions(cores: int) -> Mapping[str, str]:
+    """Returns the versions and the device that a process of jax measures.
+
+    Raises:
+      ValueError: jax does not start here.
+    """
+    begin = functools.partial(runner.Worker, pythons={"jax": sys.executable}, cpus=None, threads=cores)
+    with contextlib.closing(begin(cases.Contender("", "jax", {}))) as worker:
         about = worker.about
     if reason := about.get("skip"):
         raise ValueError(f"jax does not start here: {reason}; this command needs jax, jaxtyping, flax, optax and numpy")
-    limits = dict(cell_seconds=args.cell_seconds or 2.0, call_seconds=args.call_seconds or 10.0)
-    settings = runner.Settings(rounds=5, prepare_seconds=120.0, **limits)
-    suite = accelerator.accelerator(about["versions"]["platform"])
-    threads = max(2, cores)  # more than one is timed by the clock, which an accelerator needs
-    code = about["versions"], machine.about()["commit"]
-    keeps = lambda record: (record["versions"], record["about"]["commit"]) == code  # noqa: E731
-    return Job(ACCELERATOR, lambda *_: suite, [threads], settings, end=end, keeps=keeps)
+    return about["versions"]
 
 
 def _measure(job: Job, args: argparse.Namespace) -> int:
@@ -317,9 +364,9 @@ def write_table(out: pathlib.Path, left: int = 0) -> str:
         replace_file(out / "README.md", (text := compiled_text(pages, left)).encode())
         return text
     parts = ["# Benchmark", table.about_text(records)]
-    if any(record["suite"] not in (PLAN, ACCELERATOR) for record in records):
+    if any(record["suite"] not in (PLAN, ACCELERATOR, TRAINING) for record in records):
         parts.append(table.HOW)
-    for name in [*SUITES, CONTEXT, PLAN, ACCELERATOR]:
+    for name in [*SUITES, CONTEXT, PLAN, ACCELERATOR, TRAINING]:
         if own := [record for record in records if record["suite"] == name]:
             parts += [f"## {name}", _section(name, own, left)]
             parts += [f"Made by `{own[0]['given']['command']}`."] if "given" in own[0] else []
@@ -336,12 +383,13 @@ def _section(name: str, records: Sequence[Record], left: int) -> str:
         return inputs.inputs_text(records) if name == CONTEXT else plan.plan_text(records)
     if name in SUITES:
         return table.suite_text(inspect.getdoc(SUITES[name]), SUITES[name](False, None, 1), records)
-    make = accelerator.accelerator
-    suite = make("cpu" if any(record["versions"]["platform"] == "cpu" for record in records) else "gpu")
+    make = accelerator.accelerator if name == ACCELERATOR else training
+    suite = make("cpu" if any(record.get("versions", {}).get("platform") == "cpu" for record in records) else "gpu")
     if left:
         more = f"{left} checks of this part are left: the same command goes on with them."
         suite = suite._replace(note=f"{suite.note}\n\n{more}")
-    return table.suite_text(inspect.getdoc(make), suite, records)
+    text = table.suite_text if name == ACCELERATOR else training_text
+    return text(inspect.getdoc(make), suite, records)
 
 
 def write(out: pathlib.Path, left: int = 0) -> None:

@@ -18,7 +18,6 @@ def describe() -> dict[str, Any]:
     import posjax
 
     devices = jax.devices()
-    flags = {name: os.environ[name] for name in _FLAGS if os.environ.get(name)}
     return {
         "posjax": posjax.__version__,
         "python": platform.python_version(),
@@ -28,8 +27,13 @@ def describe() -> dict[str, Any]:
         "device": devices[0].device_kind,
         "devices": len(devices),
         "cpus": os.cpu_count(),
-        **flags,
+        **compiler_flags(),
     }
+
+
+def compiler_flags() -> dict[str, str]:
+    """Returns the variables that hold flags of XLA's compilers, where they are set."""
+    return {name: os.environ[name] for name in _FLAGS if os.environ.get(name)}
 
 
 def commit() -> str | None:

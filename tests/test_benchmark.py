@@ -230,7 +230,7 @@ def test_bounds_on_growth_and_size():
     assert (second.value, second.wanted, second.verdict) == ("16 MiB", "at most 8 MiB", "**missed by 100%**")
 
 
-_ABOUT = dict(processor="P", cpus=2, memory="1 GiB", platform="L", commit="abc")
+ABOUT = dict(processor="P", cpus=2, memory="1 GiB", platform="L", commit="abc")
 
 
 def test_the_table_has_goals_figures_and_reasons():
@@ -241,7 +241,7 @@ def test_the_table_has_goals_figures_and_reasons():
     assert "|  | ours | 2000 | 0.0% | 2 | 1.0 | 1.0 |" in text
     assert "| ours | 2000 | - | 1 |" in table.measurements([record("ours", [2.0])])  # one round has no spread
     assert r"* x\|y, n=2048 f, 1 core: no \*gcc\*" in text
-    others = [{**record, "about": about} for record in records for about in (_ABOUT, {**_ABOUT, "processor": "Q"})]
+    others = [{**record, "about": about} for record in records for about in (ABOUT, {**ABOUT, "processor": "Q"})]
     assert [line[:7] for line in table.about_text(others).splitlines() if "jax 1" in line] == ["* s: P,", "* s: Q,"]
     panels = table.cost_panels([*records, record("ours", [5.0], length=4096)])
     assert panels[0].curves["ours"] == {2048: 2000.0, 4096: 5000.0}
@@ -313,7 +313,7 @@ def test_parts_of_an_accelerator_have_all_checks_once_and_keep_cells_together():
 
 
 SHARED = dict(suite="accelerator", threads=2, skip=None, temp_bytes=None, peak_bytes=None, load=0.5, versions=VERSIONS)
-SHARED["about"] = _ABOUT
+SHARED["about"] = ABOUT
 
 
 def timed(contender, wall):

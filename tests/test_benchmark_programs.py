@@ -167,7 +167,7 @@ def test_a_tiny_decoder(tmp_path, capsys):
 def test_it_runs_in_small_on_a_cpu_and_goes_on_where_it_was(tmp_path):
     """The whole way, with what may be absent absent: workers, records, the table, and a second call."""
     (tmp_path / "sitecustomize.py").write_text(ABSENT)
-    only = "kernel, kerple();seeds;attention, fb, 128: alibi"
+    only = "kernel, kerple();attention, fb, 128: alibi"
     command = [sys.executable, "-m", "experiments.benchmark", "accelerator", f"--out={tmp_path}", f"--only={only}"]
     cheap = {name: os.environ[name] for name in ("JAX_DISABLE_MOST_OPTIMIZATIONS", "XLA_FLAGS") if name in os.environ}
     environment = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
@@ -177,7 +177,7 @@ def test_it_runs_in_small_on_a_cpu_and_goes_on_where_it_was(tmp_path):
     ]
     records = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
     names = [(record["cell"]["title"], record["contender"]) for record in records]
-    assert len(set(names)) == len(records) == 5
+    assert len(set(names)) == len(records) == 3
     assert not [record["skip"] for record in records if record["skip"]]
     (kernel,) = (record for record in records if "found" in record)
     ran = {name: result for name, result in kernel["found"].items() if "refused" not in result}

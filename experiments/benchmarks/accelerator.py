@@ -1,4 +1,4 @@
-"""The cases of an accelerator: agreement with dense attention, then times of attention, training steps and seeds."""
+"""The cases of an accelerator: agreement with dense attention, then times of attention and training steps."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -22,8 +22,6 @@ class Sizes(NamedTuple):
     lengths: tuple[int, ...]
     held: int  # the greatest length at which arrays of n x n are tried without a kernel
     decoder: Case
-    vit: Case
-    seeds: Case
 
 
 _LAYER = {"heads": 4, "kv_heads": 2, "head_dim": 32}
@@ -35,8 +33,6 @@ ACCELERATOR = Sizes(
     lengths=(1024, 4096, 16384, 32768),
     held=4096,
     decoder=dict(width=1024, heads=16, depth=8, length=2048, batch=8, dtype="bfloat16"),
-    vit=dict(width=384, heads=6, depth=12, length=65, batch=512, dtype="bfloat16"),
-    seeds=dict(width=128, heads=4, depth=4, length=65, batch=128, seeds=8),
 )
 # For a machine without one: shows that everything runs, and is of no account for how fast an accelerator is.
 CPU = Sizes(
@@ -47,8 +43,6 @@ CPU = Sizes(
     lengths=(128, 256),
     held=256,
     decoder=dict(width=32, heads=2, depth=2, length=128, batch=2),
-    vit=dict(width=32, heads=2, depth=2, length=65, batch=2),
-    seeds=dict(width=16, heads=2, depth=1, length=65, batch=2, seeds=4),
 )
 
 # (encoding, implementations) of attention by length.
@@ -91,16 +85,16 @@ _NOTE = (
     "Temporaries are the compiler's count for one program. In steps the peak is that of the device's memory, as "
     "its allocator counts it for a whole process."
 )
-_SMALL = (
+SMALL = (
     "**This was run on a CPU, in small: it shows that everything runs, and nothing of what an accelerator does or how fast "
     "it is.**"
 )
 
 
 def accelerator(platform: str) -> Suite:
-    """Encodings by every implementation against dense attention; times of attention, training steps, seeds in one vmap."""
+    """Encodings by every implementation against dense attention; times of attention and training steps."""
     sizes = CPU if platform == "cpu" else ACCELERATOR
-    note = f"{_NOTE}\n\n{_SMALL}" if platform == "cpu" else _NOTE
+    note = f"{_NOTE}\n\n{SMALL}" if platform == "cpu" else _NOTE
     contenders, base = [*_contenders(sizes, platform)], "jax.nn, cuDNN, no encoding"
     return Suite(contenders, [*_cells(sizes)], note=note, one_by_one=True, base=base)
 
@@ -116,8 +110,7 @@ def _cells(sizes: Sizes) -> Iterator[Cell]:
         for mode in ("f", "fb"):
             shared = {"mode": mode, **sizes.attention, "batch": max(1, sizes.tokens // length), "length": length}
             yield {"title": f"attention, {mode}, {length}", **shared}
-    for title, size in (("decoder step", sizes.decoder), ("ViT step", sizes.vit), ("seeds", sizes.seeds)):
-        yield {"title": title, "mode": title, **size}
+    yield {"title": "decoder step", "mode": "decoder step", **sizes.decoder}
     for spec in every_spec(sizes.compared["length"])[0]:
         for axes in parse(spec).dimensions[:2]:  # a line, a grid
             for dtype in ("float32", "bfloat16"):
@@ -147,8 +140,3 @@ def _contenders(sizes: Sizes, platform: str) -> Iterator[Contender]:
         for name in filter(runs, implementations):
             case = {"kind": "train_decoder", "spec": spec, "implementation": name}
             yield Contender(f"{spec}, {name}", "jax", case, {"mode": ["decoder step"]}, fresh=True)
-    for spec in ("learned", "axial_rope", "alibi"):
-        yield Contender(spec, "jax", {"kind": "train_vit", "spec": spec}, {"mode": ["ViT step"]}, fresh=True)
-    for name, together in (("in one vmap", True), ("one by one", False)):
-        case = {"kind": "seeds", "model": "vit", "spec": "learned", "together": together}
-        yield Contender(name, "jax", case, {"mode": ["seeds"]})

@@ -1,5 +1,7 @@
 """The values that a contender's module gives a worker. Imported by interpreters that have neither jax nor posjax."""
 
+import itertools
+import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,3 +18,29 @@ class Call(NamedTuple):
 
 class Skip(Exception):
     """A contender that cannot be measured here; the message is the reason."""
+
+
+_FEWEST = 8  # steps
+
+
+def step_seconds(
+    take: Callable[[], Any], wait: Callable[[Any], object], steps: int, most_seconds: float = 60.0
+) -> list[float]:
+    """Returns the seconds of training steps, each waited for while the next one computes, as in training.
+
+    The first quarter of the steps warms up and is left out.
+
+    Args:
+      take: begins a step and returns what `wait` needs to wait for its end.
+      steps: most steps.
+      most_seconds: after this time no step begins, but for the first few.
+    """
+    ends, began, step = [], time.perf_counter(), take()
+    while len(ends) <= steps and (len(ends) <= _FEWEST or time.perf_counter() - began < most_seconds):
+        following = take()
+        wait(step)
+        ends.append(time.perf_counter())
+        step = following
+    wait(step)
+    durations = [end - start for start, end in itertools.pairwise(ends)]
+    return durations[len(durations) // 4 :]

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 import posjax
-from experiments.benchmarks import aot, jax_configs, jax_models
+from experiments.benchmarks import aot, jax_configs, jax_models, jax_training
 from experiments.benchmarks.compiling import compiled_call, random_array
 from experiments.benchmarks.contender import Call, Skip
 from posjax.attention import backends
@@ -219,15 +219,6 @@ def _line(error: BaseException) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
-def _seeds(case: Mapping[str, Any]) -> Call:
-    """A training step of several seeds: together in one vmap, or one behind the other."""
-    step, *state, batch = jax_models.training(case, case["model"])
-    if not case["together"]:
-        return _sent(compiled_call(step, *state, batch), case["seeds"])
-    state = jax.tree.map(lambda leaf: jnp.stack([leaf] * case["seeds"]), state)
-    return compiled_call(jax.vmap(step, in_axes=(0, 0, None)), *state, batch)
-
-
 _KINDS = {
     "attend": _attend,
     "temporaries": lambda case: _attend(case)._replace(run=None),  # only compiled
@@ -235,13 +226,13 @@ _KINDS = {
     "rotate": _rotate,
     "copy": lambda case: compiled_call(lambda q, k: (jnp.copy(q), jnp.copy(k)), *_qk(case)),
     "compare": _compare,
-    "seeds": _seeds,
     "train_decoder": lambda case: compiled_call(*jax_models.training(case, "decoder")),
     "train_vit": lambda case: compiled_call(*jax_models.training(case, "vit")),
     "decode": jax_models.decode_steps,
     "llama": jax_models.llama,
     "published": jax_models.published,
     "score": jax_models.score,
+    "config_step": jax_training.config_step,
     "input": jax_configs.read_input,
     "plan": jax_configs.read_plan,
     "compile": aot.compile_config,

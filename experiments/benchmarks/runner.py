@@ -105,7 +105,7 @@ class _Workers:
         key = "" if self._shared else contender.name
         if key not in self._live:
             self._live[key] = self._begin(contender)
-            if self._shared and self._live[key].about.get("ended"):
+            if self._shared and contender.side == "jax" and self._live[key].about.get("ended"):
                 raise ValueError(
                     f"no worker starts any more: {self._live[key].about['skip']}; what was measured is kept"
                 )

@@ -108,7 +108,10 @@ def _fastest(records: Sequence[Record]) -> str:
 def outcome(record: Record) -> str:
     """The result in a few words: a time, an agreement, or the reason that there is neither."""
     if record["skip"] or seconds(record):
-        return record["skip"] or duration(seconds(record))
+        speeds = [
+            f"{record[f'{unit}_per_s']:,.0f} {unit}/s, " for unit in ("tokens", "images") if f"{unit}_per_s" in record
+        ]
+        return record["skip"] or "".join(speeds) + duration(seconds(record))
     results = {name: result for name, result in record.get("found", {}).items() if "refused" not in result}
     texts = [f"{name} {'agrees' if agrees(record, result) else 'DIFFERS'}" for name, result in results.items()]
     return ", ".join(texts) or "compiled"

@@ -5,7 +5,7 @@ import copy
 import functools
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,15 @@ from torch.nn import functional as F
 from experiments.benchmarks.contender import Call, Skip
 
 _VOCABULARY, _CLASSES, _SIDE, _PATCH = 256, 10, 32, 4
+CAUSAL = functools.partial(F.scaled_dot_product_attention, is_causal=True)
 
 
-class _Block(nn.Module):
-    def __init__(self, width: int, heads: int, causal: bool):
+class Block(nn.Module):
+    """A block of posjax' sizes; `attention` is a function of q, k and v [B, H, T, D]."""
+
+    def __init__(self, width: int, heads: int, attention: Callable):
         super().__init__()
-        self.heads, self.causal = heads, causal
+        self.heads, self.attention = heads, attention
         self.norm, self.mlp_norm = (nn.LayerNorm(width, eps=1e-6) for _ in range(2))
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -29,22 +32,28 @@ class _Block(nn.Module):
     def forward(self, x):
         batch, length, width = x.shape
         q, k, v = self.qkv(self.norm(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        read = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        x = x + self.out(read.transpose(1, 2).reshape(batch, length, width))
+        x = x + self.out(self.attention(q, k, v).transpose(1, 2).reshape(batch, length, width))
         return x + self.down(F.gelu(self.up(self.mlp_norm(x)), approximate="tanh"))
 
 
-class _Decoder(nn.Module):
-    """A learned table of positions, and the embedding as the head."""
+class Decoder(nn.Module):
+    """Tokens to logits by the embedding as the head; with a learned table of positions, or without one.
 
-    def __init__(self, width: int, heads: int, depth: int, length: int):
+    Activations between blocks have `dtype`.
+    """
+
+    def __init__(self, case: Mapping[str, Any], vocabulary: int, attention: Callable, dtype: torch.dtype, table: bool):
         super().__init__()
-        self.embedding, self.table = nn.Embedding(_VOCABULARY, width), nn.Parameter(0.02 * torch.randn(length, width))
-        self.blocks = nn.Sequential(*(_Block(width, heads, True) for _ in range(depth)))
+        width, self.dtype = case["width"], dtype
+        self.embedding = nn.Embedding(vocabulary, width)
+        nn.init.normal_(self.embedding.weight, std=width**-0.5)
+        self.table = nn.Parameter(0.02 * torch.randn(case["length"], width)) if table else None
+        self.blocks = nn.Sequential(*(Block(width, case["heads"], attention) for _ in range(case["depth"])))
         self.norm = nn.LayerNorm(width, eps=1e-6)
 
     def forward(self, tokens):
-        x = self.embedding(tokens) * self.table.shape[1] ** 0.5 + self.table
+        x = self.embedding(tokens) * self.embedding.embedding_dim**0.5
+        x = (x if self.table is None else x + self.table).to(self.dtype)
         return F.linear(self.norm(self.blocks(x)), self.embedding.weight)
 
 
@@ -56,7 +65,7 @@ class _ViT(nn.Module):
         self.patches = nn.Linear(3 * _PATCH**2, width)
         self.cls = nn.Parameter(torch.zeros(1, 1, width))
         self.table = nn.Parameter(0.02 * torch.randn(1 + (_SIDE // _PATCH) ** 2, width))
-        self.blocks = nn.Sequential(*(_Block(width, heads, False) for _ in range(depth)))
+        self.blocks = nn.Sequential(*(Block(width, heads, F.scaled_dot_product_attention) for _ in range(depth)))
         self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, _CLASSES)
 
     def forward(self, images):
@@ -69,8 +78,13 @@ class _ViT(nn.Module):
 def train_decoder(case: Mapping[str, Any]) -> Call:
     """Gradients and an AdamW update of a decoder."""
     tokens = _tokens(_VOCABULARY, case)
-    model = _Decoder(case["width"], case["heads"], case["depth"], case["length"])
+    model = Decoder(case, _VOCABULARY, CAUSAL, torch.float32, table=True)
     return _step(model, lambda: F.cross_entropy(model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()))
+
+
+def slopes(heads: int) -> torch.Tensor:
+    """Press et al. (2021), arXiv 2108.12409, for a power of two."""
+    return 2.0 ** (-8 / heads * torch.arange(1, heads + 1))
 
 
 def _tokens(vocabulary: int, case: Mapping[str, Any]) -> torch.Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.benchmarks import torch_models
+from experiments.benchmarks import torch_models, torch_training
 from experiments.benchmarks.contender import Call, Skip
 
 _sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -19,8 +19,9 @@ def start(threads: int) -> dict[str, str]:
     """Sets the number of threads; returns the versions that are measured."""
     torch.set_num_threads(threads)
     versions = {"torch": torch.__version__}
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        versions["transformers"] = metadata.version("transformers")
+    for package in ("transformers", "timm"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
     return versions
 
 
@@ -37,7 +38,7 @@ def _masked(case: Mapping[str, Any]) -> Call:
     """scaled_dot_product_attention with an additive mask [1, H, n, n]: ALiBi and causality, made beforehand."""
     length = case["length"]
     offset = torch.arange(length)[:, None] - torch.arange(length)[None]
-    mask = -_slopes(case["heads"])[:, None, None] * offset.abs().float()
+    mask = -torch_models.slopes(case["heads"])[:, None, None] * offset.abs().float()
     mask = mask.masked_fill_(offset < 0, -math.inf)[None]
     return _attention(case, lambda q, k, v: _sdpa(q, k, v, attn_mask=mask))
 
@@ -63,7 +64,7 @@ def _flex(case: Mapping[str, Any]) -> Call:
     if case["mode"] == "fb":
         raise Skip("flex_attention has no backward on CPUs")
     torch_models.needs_compiler()
-    length, slopes = case["length"], _slopes(case["heads"])
+    length, slopes = case["length"], torch_models.slopes(case["heads"])
     seen = create_block_mask(lambda b, h, i, j: i >= j, None, None, length, length, device="cpu")
     torch._dynamo.reset()
     attention = torch.compile(flex_attention, dynamic=False)
@@ -119,11 +120,6 @@ def _attention(case: Mapping[str, Any], forward: Callable, learned: tuple = ()) 
     return Call(lambda: torch.autograd.grad(forward(q, k, v), (q, k, v, *learned), d_out))
 
 
-def _slopes(heads: int) -> torch.Tensor:
-    """Press et al. (2021), arXiv 2108.12409, for a power of two."""
-    return 2.0 ** (-8 / heads * torch.arange(1, heads + 1))
-
-
 def _t5_bucket(distance: torch.Tensor, buckets: int = 32, furthest: int = 128) -> torch.Tensor:
     """Raffel et al. (2019), arXiv 1910.10683: exact up to half of the buckets, logarithmic up to `furthest`."""
     distance, exact = distance.clamp(min=0), buckets // 2
@@ -141,6 +137,8 @@ _KINDS = {
     "complex": _complex,
     "train_decoder": torch_models.train_decoder,
     "train_vit": torch_models.train_vit,
+    "decoder_step": torch_training.decoder_step,
+    "timm_step": torch_training.timm_step,
     "llama": torch_models.llama,
     "published": torch_models.published,
 }
