@@ -200,17 +200,19 @@ DEVICES = {
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("kernel", ["splash", "cudnn", pytest.param("pallas", marks=pytest.mark.thorough)])
-def test_every_encoding_is_lowered_with_every_kernel_that_takes_it(kernel, monkeypatch):
-    """The table's layers, shorter; images have an odd number of tokens."""
+def test_encodings_are_lowered_with_every_kernel_that_takes_them(kernel, every, monkeypatch):
+    """The table's layers, shorter, of one encoding of each set of hooks, or of all; images have an odd number of tokens."""
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91300)  # no cuDNN is here
     platform, device = DEVICES[kernel]
     mesh = AbstractMesh((1,), ("data",), abstract_device=device)
     sizes = dict(implementation=kernel, batch=2, length=256)
     lowered, failed = [], {}
-    for cell in compiled.compiled_suite().cells:
-        if cell["mode"] == "steps" or (cell["machine"], cell["implementation"]) != ("v5e:1x1", "auto"):
-            continue
+    cells = [cell for cell in compiled.compiled_suite().cells if cell["mode"] != "steps"]
+    cells = [cell for cell in cells if (cell["machine"], cell["implementation"]) == ("v5e:1x1", "auto")]
+    of_hooks = {(pj.parse(cell["spec"]).hooks, bool(cell["grid"])): cell for cell in reversed(cells)}
+    for cell in cells if every else of_hooks.values():
         try:
             with use_abstract_mesh(mesh):
                 step, shapes = aot.layer({**cell, **sizes, "grid": cell["grid"] and (4, 64)}, mesh)
@@ -222,7 +224,8 @@ def test_every_encoding_is_lowered_with_every_kernel_that_takes_it(kernel, monke
             if "cannot compute this: " not in str(error):
                 failed[cell["title"]] = error
     assert not failed
-    assert {"none(), v5e:1x1", "rope(), v5e:1x1", "learned(), v5e:1x1"} <= {*lowered}
+    assert "none(), v5e:1x1" in lowered
+    assert len(lowered) > 4
 
 
 SMALL = (

@@ -173,10 +173,11 @@ class Mine(pj.Encoding):
 
 @pytest.mark.slow
 def test_plots_are_written_and_named(tmp_path):
-    code, out, _ = explained("rope + alibi", f"--plot={tmp_path}", "--length=24", "--head-dim=8")
+    spec = "randomized(length=64) >> (sinusoidal + rope + alibi + window(3))"
+    code, out, _ = explained(spec, f"--plot={tmp_path}", "--length=24", "--head-dim=8")
     assert code == 0
     written = [line.removeprefix("wrote ") for line in out.splitlines() if line.startswith("wrote ")]
-    assert len(written) == 3
+    assert len(written) == 6
     assert sorted(map(str, tmp_path.glob("*.png"))) == sorted(written)
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in tmp_path.glob("*.png"))
 
