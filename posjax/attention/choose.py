@@ -59,6 +59,7 @@ def choose(
     Raises:
       ValueError: for an unknown implementation, or one that cannot compute this, with the reason.
 
+    >>> import jax
     >>> import posjax as pj
     >>> for length in (64, 4096):
     ...     x = jax.ShapeDtypeStruct((length, 8, 64), "float32")

@@ -16,7 +16,7 @@ from posjax.attention.blockwise import SAVED
 from posjax.attention.explicit import spec_of, split_by_compiler
 from posjax.encoding import Array, Dims, Encoding, Needs, Site, sites
 from posjax.encodings.rotary import TABLES
-from posjax.gradients import split_known
+from posjax.gradients import split_known, with_gradient
 from posjax.hosting import Hosted, place
 from posjax.models.block import BLOCK_FIELDS, Block, BlockConfig
 from posjax.models.latent import Latent
@@ -256,9 +256,25 @@ def _rows(table: Float[Array, "V M"], tokens: Int32[Array, "B T"]) -> Float[jax.
 
 
 def tied_logits(embedding: nn.Embed, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
-    """Returns the logits of features by the token embedding, in float32."""
-    table = jnp.asarray(embedding.embedding, x.dtype)
-    return jnp.einsum("btm,vm->btv", x, table, preferred_element_type=jnp.float32)
+    """Returns the logits of features by the token embedding, in float32; products of gradients are of x's dtype too."""
+    return _tied_logits((), (x, jnp.asarray(embedding.embedding, x.dtype)))
+
+
+def _logits(_, operands):
+    return jnp.einsum("btm,vm->btv", *operands, preferred_element_type=jnp.float32)
+
+
+def _logits_backward(_, operands, logits, d_logits):
+    x, table = operands
+    d_logits = d_logits.astype(x.dtype)
+    products = (("btv,vm->btm", table), ("btv,btm->vm", x))
+    return tuple(
+        jnp.einsum(axes, d_logits, other, preferred_element_type=jnp.float32).astype(x.dtype)
+        for axes, other in products
+    )
+
+
+_tied_logits = with_gradient(_logits, _logits_backward)
 
 
 def token_at(x: Shaped[Array, "B T *C"], index: Int32[jax.Array, " B"]) -> Shaped[jax.Array, "B 1 *C"]:
