@@ -45,6 +45,7 @@ _OTHERS = (
     ),
     ("benchmark/table.md", "time and memory beside other libraries", "benchmark SUITE --out=results/benchmark"),
     ("accelerator/table.md", "attention on an H100", "benchmark accelerator --out=results/accelerator"),
+    ("training/table.md", "training steps on an H200", "benchmark training --out=results/training"),
     ("compiled/README.md", "programs for TPUs and H100s, compiled", "benchmark compiled --out=results/compiled"),
     (
         "context/table.md",
