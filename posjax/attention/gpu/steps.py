@@ -53,6 +53,13 @@ def attention(plan: KernelPlan, operands: KernelOperands) -> jax.Array:
 
 
 def _forward(plan: KernelPlan, x: KernelOperands):
+    out, log_total = checkpoint_name(_outputs(plan, x), SAVED)
+    return out, (x, out, log_total)
+
+
+@functools.partial(jax.jit, static_argnums=0)  # a kernel takes seconds to lower: once for all layers that are alike
+def _outputs(plan: KernelPlan, x: KernelOperands):
+    """Returns the output [T, H, E] and the log of the softmax's denominator [H, T]."""
     (length, heads, _), width = x.q.shape, x.v.shape[2]
 
     def init():
@@ -83,24 +90,25 @@ def _forward(plan: KernelPlan, x: KernelOperands):
     held = [Operand(x.q, 0, 1), Operand(x.q_marks, 1, None)]
     swept = [Operand(x.k, 0, 1), Operand(x.v, 0, 1), Operand(x.k_marks, 1, None)]
     tables = (_table(x.constants), x.q_bounds, x.k_bounds)
-    found = _sweep(plan, heads, x.k_tiles, outputs, Step(init, add, finish), held, swept, tables)
-    out, log_total = checkpoint_name(tuple(found), SAVED)
-    return out, (x, out, log_total)
+    return tuple(_sweep(plan, heads, x.k_tiles, outputs, Step(init, add, finish), held, swept, tables))
 
 
 def _backward(plan: KernelPlan, saved, d_out):
     x, out, log_total = saved
     inner = jnp.einsum("the,the->ht", d_out, out, preferred_element_type=jnp.float32)
-    d_out = d_out.astype(x.v.dtype)
-    rows = [Operand(d_out, 0, 1), Operand(log_total, 1, 0), Operand(inner, 1, 0)]
-    d_q, d_constants = _backward_queries(plan, x, rows)
-    d_k, d_v = _backward_keys(plan, x, rows)
+    d_q, d_constants, d_k, d_v = _gradients(plan, x, d_out.astype(x.v.dtype), log_total, inner)
     floats = dict(q=d_q.astype(x.q.dtype), k=_grouped(d_k, x.k), v=_grouped(d_v, x.v), constants=d_constants)
     none = {n: np.zeros(leaf.shape, jax.dtypes.float0) for n, leaf in x._asdict().items() if n not in floats}
     return (KernelOperands(**floats, **none),)
 
 
 attention.defvjp(_forward, _backward)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _gradients(plan: KernelPlan, x: KernelOperands, d_out, log_total, inner):
+    rows = [Operand(d_out, 0, 1), Operand(log_total, 1, 0), Operand(inner, 1, 0)]
+    return *_backward_queries(plan, x, rows), *_backward_keys(plan, x, rows)
 
 
 def _backward_queries(plan: KernelPlan, x: KernelOperands, rows: list[Operand]):
