@@ -33,7 +33,7 @@ LINES = {
     "posjax/describe": 3_738,
     "posjax/encodings": 9_376,  # rotation by a product and potentials: +43; biases of a line from one row: +47
     "posjax/hf": 1_267,
-    "posjax/models": 2_582,  # products by part and gradients of biases on TPUs: +46; gradients of logits: +16
+    "posjax/models": 2_577,  # products by part and gradients of biases on TPUs: +46; gradients of logits: +16
     "posjax/pretrained": 4_007,
     "posjax/training": 3_257,  # chunks of logits by memory: +17; speed and traces: +155
     "experiments": 2_371,  # plan --compile: +56; flags: +30; the benchmark of trainings: +48

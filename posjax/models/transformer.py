@@ -265,13 +265,8 @@ def _logits(_, operands):
 
 
 def _logits_backward(_, operands, logits, d_logits):
-    x, table = operands
-    d_logits = d_logits.astype(x.dtype)
-    products = (("btv,vm->btm", table), ("btv,btm->vm", x))
-    return tuple(
-        jnp.einsum(axes, d_logits, other, preferred_element_type=jnp.float32).astype(x.dtype)
-        for axes, other in products
-    )
+    _, pull = jax.vjp(lambda x, table: jnp.einsum("btm,vm->btv", x, table), *operands)
+    return pull(d_logits.astype(operands[0].dtype))
 
 
 _tied_logits = with_gradient(_logits, _logits_backward)
