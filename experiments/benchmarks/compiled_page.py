@@ -74,8 +74,8 @@ of {height} x {wide} patches, the others in a decoder. MiB are temporaries: all 
 _CYCLES = """
 **Cycles are an estimate by the compiler for TPUs, not a time.** Operations that overlap are added, and Pallas kernels are not
 counted. So an encoding with a kernel is compared with `none` in a kernel: both numbers leave attention out. An encoding
-without a kernel is compared with `none` in tiles of plain XLA: both numbers hold it, for one tile, since a loop counts once where
-only the running program knows its length.
+without a kernel is compared with `none` in tiles of plain XLA: both numbers hold it, for one tile, since a loop counts once
+where only the running program knows its length.
 """
 _STEPS_ARE = """
 The step that `experiments.train` runs, with AdamW, in bfloat16 with parameters in float32, and with a loop over the layers.
