@@ -9,7 +9,7 @@ _CHECK = beartype(conf=BeartypeConf(is_pep484_tower=True))
 
 
 def checked(function):
-    """Returns the function with its checks, which are made at the first call: most functions of a process have none."""
+    """Returns the function with its checks, which are made at the first call: a process calls few of the functions."""
     check = functools.cache(lambda: _CHECK(function))
 
     @functools.wraps(function)

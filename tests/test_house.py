@@ -31,7 +31,7 @@ LINES = {
     "posjax/audits": 1_586,  # a candidate is one program: +14
     "posjax/data": 4_262,
     "posjax/describe": 3_738,
-    "posjax/encodings": 9_376,  # rotation by a product and potentials: +43; biases of a line from one row: +47
+    "posjax/encodings": 9_394,  # rotation by a product and potentials: +43; biases of a line from one row: +47
     "posjax/hf": 1_267,
     "posjax/models": 2_577,  # products by part and gradients of biases on TPUs: +46; gradients of logits: +16
     "posjax/pretrained": 4_007,
@@ -43,7 +43,7 @@ LINES = {
     "experiments/report": 3_432,  # a results page
     "experiments/studies": 2_678,
     "configs": 4_347,  # model.vocab_size of a decoder
-    "tests": 38_188,  # described machines: +258; speed, forms for TPUs: +150; trainings: +150; shapes: +20
+    "tests": 38_215,  # described machines: +258; speed, forms for TPUs: +150; trainings: +150; shapes: +20
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

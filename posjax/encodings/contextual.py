@@ -1,5 +1,6 @@
 """Encodings whose bias depends on the content of queries and keys and on their relative position."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -488,21 +489,38 @@ def _between_backward(_, x, out, d_out):
 
 def _shares(counted: Float[Array, "H T S"], x: Float[Array, "H T S"], num_counts: int) -> Float[jax.Array, "H T N"]:
     """Splits x between the two whole counts around `counted`, in proportion, and sums over the keys."""
-    nothing = jnp.zeros((*x.shape[:2], num_counts), jnp.float32)
-    if num_counts > _FEW_COUNTS:
+    if num_counts > _FEW_COUNTS:  # fewer need no scatter
+        nothing = jnp.zeros((*x.shape[:2], num_counts), jnp.float32)
         return jax.linear_transpose(lambda by_count: between_codes(by_count, counted), nothing)(x)[0]
-    near = lambda counted, whole: jnp.maximum(0.0, 1.0 - jnp.abs(counted - whole))  # noqa: E731
+    forms = {"tpu": shares_by_count, "default": shares_by_key}
+    forms = {platform: functools.partial(form, num_counts) for platform, form in forms.items()}
+    return jax.lax.platform_dependent(counted, x, **forms)
 
-    def by_key(counted, x):
-        whole = np.arange(num_counts, dtype=np.float32)
-        add_key = lambda total, key: (total + key[1][..., None] * near(key[0][..., None], whole), None)  # noqa: E731
-        return jax.lax.scan(add_key, nothing, (jnp.moveaxis(counted, 2, 0), jnp.moveaxis(x, 2, 0)))[0]
 
-    def by_count(counted, x):
-        return jnp.stack([jnp.sum(x * near(counted, whole), axis=2) for whole in range(num_counts)], axis=2)
+def shares_by_key(
+    num_counts: int, counted: Float[Array, "H T S"], x: Float[Array, "H T S"]
+) -> Float[jax.Array, "H T N"]:
+    """Returns the shares, summed over one key after the other: a CPU keeps the sums of all counts in its cache."""
+    whole = np.arange(num_counts, dtype=np.float32)
 
-    # Neither needs a scatter. A CPU keeps the sums of all counts in its cache; by count, a TPU needs a twelfth of the cycles.
-    return jax.lax.platform_dependent(counted, x, tpu=by_count, default=by_key)
+    def add_key(total, key):
+        counted, x = (leaf[..., None] for leaf in key)
+        return total + x * _near(counted, whole), None
+
+    nothing = jnp.zeros((*x.shape[:2], num_counts), jnp.float32)
+    return jax.lax.scan(add_key, nothing, (jnp.moveaxis(counted, 2, 0), jnp.moveaxis(x, 2, 0)))[0]
+
+
+def shares_by_count(
+    num_counts: int, counted: Float[Array, "H T S"], x: Float[Array, "H T S"]
+) -> Float[jax.Array, "H T N"]:
+    """Returns the same as one sum over the keys for each count: a twelfth of the cycles on a TPU."""
+    return jnp.stack([jnp.sum(x * _near(counted, whole), axis=2) for whole in range(num_counts)], axis=2)
+
+
+def _near(counted: Float[Array, "..."], whole: Array | int) -> Float[jax.Array, "..."]:
+    """The share that a whole count has of a count: 1 at it, 0 from the next ones on."""
+    return jnp.maximum(0.0, 1.0 - jnp.abs(counted - whole))
 
 
 _interpolated = with_gradient(lambda _, x: between_codes(*x), _between_backward)

@@ -2,8 +2,8 @@
 
 Tokens of a document mostly stand side by side: then the offset of every related pair is first + s - t, with one constant
 `first`, and the values of all pairs are a matrix of queries by offsets whose every row is shifted by one more than the row
-before. Shifting takes a slice of each row; a gather of single values is slow, its gradient, a scatter, slower. `Line` says
-whether tokens stand so. It is data, so the program chooses between the two ways when it runs.
+before (`shifted`). A gather of single values is slow, its gradient, a scatter, slower. `Line` says whether tokens stand so.
+It is data, so the program chooses between the two ways when it runs.
 """
 
 from collections.abc import Callable

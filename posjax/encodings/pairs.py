@@ -145,13 +145,13 @@ def toeplitz(row: Float[Array, "H L"], num_q: int, num_k: int) -> Float[jax.Arra
         of_query = lambda t: jax.lax.dynamic_slice_in_dim(row, num_q - 1 - t, num_k, axis=1)  # noqa: E731
         return jax.vmap(of_query, out_axes=1)(jnp.arange(num_q, dtype=jnp.int32))
 
-    return jax.lax.platform_dependent(row, cpu=in_slices, default=lambda row: _in_blocks(row, num_q, num_k))
+    return jax.lax.platform_dependent(row, cpu=in_slices, default=lambda row: toeplitz_of_blocks(row, num_q, num_k))
 
 
-def _in_blocks(row: Float[Array, "H L"], num_q: int, num_k: int) -> Float[jax.Array, "H T S"]:
-    """`toeplitz` of square blocks, of which those on a diagonal are equal.
+def toeplitz_of_blocks(row: Float[Array, "H L"], num_q: int, num_k: int) -> Float[jax.Array, "H T S"]:
+    """Returns `toeplitz` made of square blocks, of which those on a diagonal are equal.
 
-    A TPU needs a 35th of the cycles of one slice a row, and a 15th for the gradient; a CPU needs six times the time for that.
+    A TPU needs a 35th of the cycles of one slice a row, and a 15th for its gradient, which takes a CPU six times as long.
     """
     side = min(_BLOCK, num_q, num_k)
     rows, columns = -(-num_q // side), -(-num_k // side)

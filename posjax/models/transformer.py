@@ -256,7 +256,7 @@ def _rows(table: Float[Array, "V M"], tokens: Int32[Array, "B T"]) -> Float[jax.
 
 
 def tied_logits(embedding: nn.Embed, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
-    """Returns the logits of features by the token embedding, in float32; products of gradients are of x's dtype too."""
+    """Returns the logits of features by the token embedding, in float32; its gradient multiplies numbers of x's dtype."""
     return _tied_logits((), (x, jnp.asarray(embedding.embedding, x.dtype)))
 
 

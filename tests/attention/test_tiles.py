@@ -8,10 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractDevice, AbstractMesh, NamedSharding, PartitionSpec
 from test_blockwise import largest
 
 import posjax as pj
-from posjax.attention.blockwise import blockwise
+from posjax.attention.blockwise import blockwise, plan_of
 from posjax.attention.dense import Operands, visible
 from posjax.attention.tile_bias import tile_bias_of
 from posjax.attention.tiles import Plan, cut, padded, seen_tiles, tile_sizes
@@ -61,6 +62,9 @@ def test_tiles_are_larger_on_a_gpu():
     assert tile_sizes(encoding, 4096, 4096, None, "cpu") == (256, 256)
     assert tile_sizes(encoding, 4096, 4096, None, "gpu") == (1024, 1024)
     assert tile_sizes(pj.parse("window(64)"), 4096, 4096, None, "gpu")[0] < 1024  # a mask knows its own
+    tpu = AbstractMesh((1,), ("data",), abstract_device=AbstractDevice("TPU v5 lite", 1, "tpu"))
+    q = jax.ShapeDtypeStruct((4096, 2, 8), jnp.float32, sharding=NamedSharding(tpu, PartitionSpec()))
+    assert plan_of(encoding, q, q, scale=1.0).q_tile == 1024  # the program is compiled for what is not here
 
 
 def computed(plan, operands, by_diagonal=False):

@@ -9,7 +9,7 @@ import pytest
 from cases import HEAD_DIM, HEADS, WIDTH, joined, rows
 
 import posjax as pj
-from posjax.encodings import contextual, disentangled, offsets
+from posjax.encodings import contextual, disentangled, offsets, pairs
 
 SPECS = ["shaw(max_relative_position=3)", "deberta(position_buckets=4, max_relative_positions=6)"]
 SPECS += ["cope(npos=4, stddev=1)"]
@@ -200,3 +200,15 @@ def test_gradients_of_counts_are_those_of_the_interpolation(npos):
     ours, theirs = jax.jit(lambda *at: [jax.vjp(f, *at)[1](x) for f in codes])(by_count, counted)
     close(ours, theirs)
     assert np.any(ours[0])
+
+
+def test_forms_for_tpus_are_those_for_cpus():
+    """Programs for CPUs hold none of them."""
+    random = np.random.default_rng(0)
+    for num_q, num_k in ((130, 300), (256, 128), (1, 5), (5, 1), (3, 9)):
+        row = random.normal(size=(2, num_q + num_k - 1)).astype(np.float32)
+        rows = [row[:, num_q - 1 - t : num_q - 1 - t + num_k] for t in range(num_q)]
+        for form in (pairs.toeplitz, pairs.toeplitz_of_blocks):
+            assert np.array_equal(form(row, num_q, num_k), np.stack(rows, axis=1)), (form, num_q, num_k)
+    counted, x = 4 * random.random((2, 3, 7)), random.normal(size=(2, 3, 7))
+    close(contextual.shares_by_count(5, counted, x), contextual.shares_by_key(5, counted, x))

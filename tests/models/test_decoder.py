@@ -54,6 +54,17 @@ def types_of_products(model, inputs, param_dtype="float32"):
     return [eqn.invars[0].aval.dtype.name for eqn in eqns]
 
 
+def test_products_of_the_gradient_of_tied_logits_have_the_types_of_the_model():
+    model = decoder("none", depth=1, dtype="bfloat16")
+    variables = jax.eval_shape(model.init, jax.random.key(0), TOKENS, SITE)
+    loss = lambda variables: jnp.sum(model.apply(variables, TOKENS, SITE) ** 2)  # noqa: E731
+    text = jax.jit(jax.grad(loss)).lower(variables).as_text()
+    products = re.findall(r"stablehlo.dot_general.* : \((.*)\) -> (.*)", text)
+    heads = [operands for operands, out in products if re.search(rf"\b{VOCABULARY}x|x{VOCABULARY}x", operands + out)]
+    assert len(heads) == 3  # logits, and the gradients of features and of the table
+    assert not [operands for operands in heads if "f32" in operands]
+
+
 def test_compute_types_act_where_they_say():
     """In all products but the head's, or in those of attention alone."""
     exact, half, attention = (
