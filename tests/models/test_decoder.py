@@ -60,7 +60,7 @@ def test_products_of_the_gradient_of_tied_logits_have_the_types_of_the_model():
     loss = lambda variables: jnp.sum(model.apply(variables, TOKENS, SITE) ** 2)  # noqa: E731
     text = jax.jit(jax.grad(loss)).lower(variables).as_text()
     products = re.findall(r"stablehlo.dot_general.* : \((.*)\) -> (.*)", text)
-    heads = [operands for operands, out in products if re.search(rf"\b{VOCABULARY}x|x{VOCABULARY}x", operands + out)]
+    heads = {operands for operands, out in products if re.search(rf"\b{VOCABULARY}x|x{VOCABULARY}x", operands + out)}
     assert len(heads) == 3  # logits, and the gradients of features and of the table
     assert not [operands for operands in heads if "f32" in operands]
 
