@@ -9,7 +9,7 @@ from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
 from posjax.encoding import Encoding, Site
-from posjax.models.transformer import BlockModel, embedded, tied_logits, token_at
+from posjax.models.transformer import BlockModel, TokenHead, embedded, tied_logits, token_at
 
 
 class Decoder(BlockModel):
@@ -55,7 +55,7 @@ class Decoder(BlockModel):
         trunk = dict(causal=True, length=self.length, embedding_norm=self.embedding_norm)
         self.trunk = self.transformer(self.encoding, **trunk)
         if not self.tied_embedding:
-            self.head = self.float32_head(self.vocab_size, use_bias=self.head_bias)
+            self.head = TokenHead(self.vocab_size, self.head_bias, self.block.param_dtype)
         elif self.head_bias:
             raise ValueError("head_bias is of a head of its own: tied_embedding=False, or leave it out")
 

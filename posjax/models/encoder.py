@@ -10,7 +10,7 @@ from jaxtyping import Float, Int32
 from posjax.encoding import Array, Encoding, Site
 from posjax.models.block import activation
 from posjax.models.layers import Linear, Norm
-from posjax.models.transformer import BlockModel, embedded, tied_logits
+from posjax.models.transformer import BlockModel, TokenHead, embedded, tied_logits
 
 
 class Encoder(BlockModel):
@@ -77,7 +77,7 @@ class Encoder(BlockModel):
                 zeros = nn.initializers.zeros
                 self.decoder_bias = self.param("decoder_bias", zeros, (self.vocab_size,), self.block.param_dtype)
             if not self.tied_embedding:
-                self.decoder = self.float32_head(self.vocab_size, use_bias=False)
+                self.decoder = TokenHead(self.vocab_size, param_dtype=self.block.param_dtype)
         if self.pooler:
             self.pool = Linear((self.block.width,), **types)
         if self.num_pair_classes:

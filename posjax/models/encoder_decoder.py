@@ -6,7 +6,7 @@ from jaxtyping import Float, Int32
 
 from posjax.attention import Cache
 from posjax.encoding import Array, Encoding, Site
-from posjax.models.transformer import BlockModel, embedded, tied_logits, token_at
+from posjax.models.transformer import BlockModel, TokenHead, embedded, tied_logits, token_at
 
 Memory = tuple[Float[jax.Array, "B S M"], Site]
 
@@ -60,7 +60,7 @@ class EncoderDecoder(BlockModel):
         depth = self.depth if self.decoder_depth is None else self.decoder_depth
         self.decoder = self.transformer(self.decoder_encoding, depth=depth, length=self.length, causal=True)
         if not self.tied_embedding:
-            self.head = self.float32_head(self.vocab_size, use_bias=False)
+            self.head = TokenHead(self.vocab_size, param_dtype=self.block.param_dtype)
 
     def __call__(
         self,

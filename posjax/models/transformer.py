@@ -1,6 +1,7 @@
 """Blocks that host any encoding: the part that all models but the ResNet share."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -257,19 +258,36 @@ def _rows(table: Float[Array, "V M"], tokens: Int32[Array, "B T"]) -> Float[jax.
 
 def tied_logits(embedding: nn.Embed, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
     """Returns the logits of features by the token embedding, in float32; its gradient multiplies numbers of x's dtype."""
-    return _tied_logits((), (x, jnp.asarray(embedding.embedding, x.dtype)))
+    return _logits("btm,vm->btv", (x, jnp.asarray(embedding.embedding, x.dtype)))
 
 
-def _logits(_, operands):
-    return jnp.einsum("btm,vm->btv", *operands, preferred_element_type=jnp.float32)
+class TokenHead(nn.Module):
+    """Returns the logits of features by a table of its own, [M, V]; otherwise as `tied_logits`."""
+
+    vocab_size: int
+    use_bias: bool = False
+    param_dtype: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
+        shape = x.shape[-1], self.vocab_size
+        kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, self.param_dtype)
+        logits = _logits("btm,mv->btv", (x, kernel.astype(x.dtype)))
+        if not self.use_bias:
+            return logits
+        return logits + self.param("bias", nn.initializers.zeros, shape[1:], self.param_dtype).astype(logits.dtype)
 
 
-def _logits_backward(_, operands, logits, d_logits):
-    _, pull = jax.vjp(lambda x, table: jnp.einsum("btm,vm->btv", x, table), *operands)
+def _product(equation, operands):
+    return jnp.einsum(equation, *operands, preferred_element_type=jnp.float32)
+
+
+def _product_backward(equation, operands, logits, d_logits):
+    _, pull = jax.vjp(functools.partial(jnp.einsum, equation), *operands)
     return pull(d_logits.astype(operands[0].dtype))
 
 
-_tied_logits = with_gradient(_logits, _logits_backward)
+_logits = with_gradient(_product, _product_backward)
 
 
 def token_at(x: Shaped[Array, "B T *C"], index: Int32[jax.Array, " B"]) -> Shaped[jax.Array, "B 1 *C"]:

@@ -19,7 +19,7 @@ from posjax.models.kinds import make_model
 from posjax.spec import nearest
 from posjax.training.algorithmic import Algorithmic
 from posjax.training.classification import make_classification, once
-from posjax.training.losses import token_losses
+from posjax.training.losses import token_loss, token_losses
 from posjax.training.mesh import WHOLE, Share, context_of, mesh_of
 
 Batch = Mapping[str, Any]
@@ -157,8 +157,8 @@ class LanguageModel:
         drop_key, place_key = jax.random.split(key)
         rngs = {"dropout": drop_key, "place": place_key}
         given = batch["tokens"], self.site(batch), batch["targets"]
-        losses = token_losses(self.model, params, *given, train=True, rngs=rngs)
-        return (losses * batch["weight"]).sum(), batch["weight"].sum()
+        total = token_loss(self.model, params, *given, batch["weight"], train=True, rngs=rngs)
+        return total, batch["weight"].sum()
 
     def site(self, batch: Batch) -> Site:
         """Returns the sites of the tokens; leaves that all windows share are NumPy arrays, so they are known when traced."""

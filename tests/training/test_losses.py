@@ -1,4 +1,6 @@
-"""The losses of tokens in chunks are those of all logits at once, and so are their gradients; the logits are never held."""
+"""Chunks of tokens have the losses and gradients of all logits at once; logits are made once, and never all held."""
+
+import re
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, NamedSharding, PartitionS
 import posjax as pj
 from posjax.models import Decoder
 from posjax.training import losses
-from posjax.training.losses import token_losses
+from posjax.training.losses import token_loss, token_losses
 
 BATCH, LENGTH, VOCABULARY = 3, 40, 4096  # logits are larger than anything else
 TOKENS = jnp.asarray(np.random.default_rng(0).integers(0, VOCABULARY, (BATCH, LENGTH + 1), np.int32))
@@ -25,23 +27,27 @@ def test_chunks_give_the_losses_and_gradients_of_all_logits_and_never_hold_them(
     options = dict(train=True, rngs={"dropout": jax.random.key(1), "place": jax.random.key(2)})
     weight = np.linspace(0, 1, BATCH * LENGTH, dtype=np.float32).reshape(BATCH, LENGTH)
 
-    def weighted(params):
-        each = token_losses(model, params, TOKENS[:, :-1], site, TOKENS[:, 1:], **options)
-        return (each * weight).sum(), each
+    given = TOKENS[:, :-1], site, TOKENS[:, 1:]
+
+    def gradient(params):
+        return jax.value_and_grad(lambda *own: token_loss(model, own[0], *given, own[1], **options), (0, 1))(
+            params, weight
+        )
 
     def compiled(most):
         monkeypatch.setattr(losses, "most_logits", lambda tokens: most)
-        gradient = jax.vmap(jax.value_and_grad(lambda params: weighted(params), has_aux=True))
-        return jax.jit(gradient).lower(pair).compile()
+        run = lambda params: (gradient(params), token_losses(model, params, *given, **options))  # noqa: E731
+        return jax.jit(jax.vmap(run)).lower(pair).compile()
 
     whole, chunked = compiled(10**9), compiled(3 * BATCH * VOCABULARY)  # 3 positions at a time do not divide 40
     a, b = whole(pair), chunked(pair)
-    assert b[0][1].shape == (2, BATCH, LENGTH)
+    assert b[1].shape == (2, BATCH, LENGTH)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6), a, b)
+    assert len(re.findall(rf"\[{BATCH},3,{VOCABULARY}\] = dot_general", str(jax.make_jaxpr(gradient)(params)))) == 1
     held = [each.memory_analysis().temp_size_in_bytes for each in (whole, chunked)]
     assert held[0] > 2 * 4 * BATCH * LENGTH * VOCABULARY
     assert held[1] < held[0] / 2
-    assert not np.array_equal(a[0][1][0], a[0][1][1])
+    assert not np.array_equal(a[1][0], a[1][1])
 
 
 def test_more_logits_are_held_where_there_is_more_memory():

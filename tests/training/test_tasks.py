@@ -3,6 +3,7 @@
 import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -127,14 +128,17 @@ def test_weights_divide_the_loss_of_text(data_dir, monkeypatch):
     def losses(model, params, tokens, site, targets, **options):
         return (tokens + 2 * targets).astype(np.float32)
 
-    monkeypatch.setattr("posjax.training.tasks.token_losses", losses)
+    for module in ("tasks", "losses"):
+        monkeypatch.setattr(f"posjax.training.{module}.token_losses", losses)
     task = make_task(small_decoder(data_dir))
     batch = task.batches(0)[0]
     batch["weight"][:4] = 0.0
-    total, weight = task.loss({}, batch, jax.random.key(0))
+    total, weight = task.loss({}, jax.tree.map(jnp.asarray, batch), jax.random.key(0))
     assert weight == batch["weight"].sum() == task.score({}, batch)["weight"] > 0
     other = {**batch, "targets": np.concatenate([1 + batch["targets"][:4], batch["targets"][4:]])}
-    assert task.loss({}, other, jax.random.key(0))[0] == task.score({}, other)["loss"] == total
+    assert (
+        task.loss({}, jax.tree.map(jnp.asarray, other), jax.random.key(0))[0] == task.score({}, other)["loss"] == total
+    )
 
 
 def test_what_cannot_be_is_refused_before_training(data_dir):
