@@ -101,8 +101,11 @@ def _losses(model, params, x, targets):
 
 
 def _chunk_size(model: Decoder, tokens: jax.Array) -> int:
-    """Returns how many positions have their logits at once; not rows, since devices share a batch."""
-    return max(1, most_logits(tokens) // (len(tokens) * model.vocab_size))
+    """Returns how many positions have their logits at once: all, a half, a quarter, ... Devices share rows, so these stay."""
+    size, most = tokens.shape[1], most_logits(tokens) // (len(tokens) * model.vocab_size)
+    while size > max(1, most):
+        size = -(-size // 2)
+    return size
 
 
 def _chunks(size: int, *arrays: jax.Array) -> tuple[jax.Array, ...]:
