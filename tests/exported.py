@@ -19,7 +19,7 @@ def write_llama(directory: pathlib.Path) -> pathlib.Path:
     write_tokenizer(directory)
     blocks = dict(norm="rms", mlp="swiglu", attention_bias=(), embedding_scale=1.0, tied_embedding=False)
     model = Decoder.from_config(SIZES | blocks, vocab_size=256, encoding="rope", length=TRAINED)
-    params = model.init(jax.random.key(0), *model.example())
+    params = jax.jit(model.init)(jax.random.key(0), *model.example())
     pretrained.save(directory, model, params, config={"max_position_embeddings": TRAINED})
     (directory / "text.txt").write_text(" ".join(np.random.default_rng(0).choice(WORDS, 4000)))
     return directory

@@ -1,13 +1,15 @@
 """The notebooks: each is the pair of its script, and the scripts run, on little."""
 
 import json
-import os
 import pathlib
 import runpy
-import subprocess
-import sys
+import tempfile
 
+import matplotlib
+import matplotlib.pyplot as plt
 import pytest
+
+import posjax.spec
 
 REPO = pathlib.Path(__file__).parents[1]
 FOLDER = REPO / "docs/notebooks"
@@ -69,18 +71,16 @@ def test_there_are_no_others():
         for path in SCRIPTS
     ],
 )
-def test_scripts_run(script, tmp_path):
+def test_scripts_run(script, tmp_path, monkeypatch, capsys):
     text = script.read_text()
     for old, new in SMALL[script.stem]:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     (tmp_path / "small.py").write_text(text)
-    environment = os.environ | {
-        "PYTHONPATH": str(REPO),
-        "JAX_PLATFORMS": "cpu",
-        "MPLBACKEND": "Agg",
-        "TMPDIR": str(tmp_path),
-    }
-    done = subprocess.run([sys.executable, "small.py"], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(posjax.spec, "REGISTRY", dict(posjax.spec.REGISTRY))
+    matplotlib.use("Agg")
+    runpy.run_path("small.py", run_name="__main__")
+    plt.close("all")
+    assert capsys.readouterr().out

@@ -254,18 +254,18 @@ def worth(records: Records, axis: ConfigDict, seed: int = 0) -> dict[tuple[str, 
             if row == best:
                 found[row, size] = "1 (least loss)"
             elif len(own) > 1:
-                draws = [
-                    _factor({n: _drawn(v, rng) for n, v in own.items()}, _drawn(cells[best][size], rng), size)
-                    for _ in range(_DRAWS)
-                ]
+                means = _drawn([*own.values(), cells[best][size]], rng)
+                draws = [_factor(dict(zip(own, losses, strict=True)), loss, size) for *losses, loss in means]
                 middle = _factor({n: float(np.mean(v)) for n, v in own.items()}, here[best], size)
                 ends = np.quantile(draws, [0.025, 0.975], method="inverted_cdf")
                 found[row, size] = _factor_text(middle, *ends, max(own) / size)
     return found
 
 
-def _drawn(values: Sequence[float], rng: np.random.Generator) -> float:
-    return float(np.mean(rng.choice(values, len(values))))
+def _drawn(groups: Sequence[Sequence[float]], rng: np.random.Generator) -> list[list[float]]:
+    """The means of groups [draws, groups] whose values are drawn anew, with replacement."""
+    given = [(np.array(values), len(values)) for values in groups]
+    return [[values[rng.integers(n, size=n)].sum() / n for values, n in given] for _ in range(_DRAWS)]
 
 
 def _factor(by_size: Mapping[float, float], loss: float, size: float) -> float:

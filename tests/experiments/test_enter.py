@@ -11,6 +11,7 @@ import posjax.spec
 from experiments import cli, enter
 from experiments.records import read_study
 from experiments.report.table import tables
+from experiments.studies import environment
 
 REPO = pathlib.Path(__file__).parents[2]
 SMALL = f"""
@@ -104,7 +105,9 @@ def test_own_pictures_or_texts_take_the_place_of_the_data(workplace, monkeypatch
 
 
 @pytest.mark.slow
-def test_an_entry_leaves_a_page_beside_rope_and_alibi(workplace, capsys):
+def test_an_entry_leaves_a_page_beside_rope_and_alibi(workplace, monkeypatch, capsys):
+    monkeypatch.setattr(posjax.cli, "check_all", lambda encodings: 0)
+    monkeypatch.setattr(environment, "compilation_cache", lambda directory: None)  # it would stay on for other tests
     assert enter.main(["mine.py", "--config=small.py"]) == 0
     printed = capsys.readouterr().out
     (workdir,) = (workplace / "runs" / "enter").glob("nothing-*")

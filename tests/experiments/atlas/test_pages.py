@@ -196,6 +196,10 @@ def test_the_whole_site_is_made_by_its_command(atlas, pictured):
     drawn = {row["name"] for row in made["landscapes"]["pictures"]}
     assert drawn | made["landscapes"]["refused"].keys() == {*pictured, "rope() + alibi()"}
     assert {card["name"] for card in made["cards"]["cards"]} >= {*pj.names()}
+    bugs = made["breaks"]["breaks"]  # a switch that changes nothing would show nothing
+    assert [bug["name"] for bug in bugs if bug["cells"]["right"] == bug["cells"]["wrong"]] == []
+    assert [bug["name"] for bug in bugs if not bug["refusal"] and not bug["difference"] > 0.01] == []
+    assert [bug["name"] for bug in bugs if bug["refusal"]] == ["table-end"]
     scripts = re.findall(r'<script src="([^"]+)"', (atlas / "index.html").read_text())
     stories = {name: (atlas / f"{name}.html").read_text() for name in site.DOCUMENTS}
     pictures = {name: re.findall(r'<img src="([^"]+)"', story) for name, story in stories.items()}
