@@ -191,6 +191,8 @@ def test_a_folder_is_read_and_recalibrated(pretrained, llama, tmp_path):
     assert all(np.isfinite([*each.values()]).all() for each in loss.values())
     assert loss["YaRN"][64] == loss["loaded"][64]  # nothing is scaled within the trained length
     assert loss["YaRN"][128] != loss["loaded"][128]
+    assert loss["DroPE"][64] != loss["loaded"][64]
+    assert "scaling=yarn(factor=2" in records["YaRN"].encoding
     assert loss["DroPE(log_n)"][64] == pytest.approx(loss["DroPE"][64], abs=1e-5)
     assert loss["DroPE(log_n)"][128] != loss["DroPE"][128]
     assert {(record.unit, record.trained_at) for record in records.values()} == {("token", TRAINED)}
