@@ -39,8 +39,9 @@ def params_of(keep=lambda case: True):
 def params_of_long(beside=()):
     """All cases, for what takes long: the first of `DEEP` without some names is fast, one of each way to act is slow."""
     fast = [case for case in DEEP if not {*beside} & {*re.findall(r"\w+", case.spec)}][:1]
-    within = [case for case in ways(FIRST) if parsed(case.spec).hooks - {"embed", "place", "rotate"}]
-    return _marked(CASES, fast, [*DEEP, *within, COMPOSITIONS[0], MEMBERS["peg"].variants[0]])
+    alone = [member.variants[0] for member in MEMBERS.values()]
+    within = [case for case in ways(alone) if parsed(case.spec).hooks - {"embed", "place", "rotate"}]
+    return _marked(CASES, fast, [*DEEP, *within, MEMBERS["peg"].variants[0]])
 
 
 def _marked(cases, fast, slow):

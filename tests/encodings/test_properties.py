@@ -47,13 +47,16 @@ ALL = PROPERTIES | {
     "whole positions are exact wherever they are": Property(whole_positions_are_exact_wherever_they_are, 2e-5),
     "a pass in tiles is dense": Property(a_pass_in_tiles_is_dense),
 }
+ALONE = "packed documents are alone", "left padding is invisible"  # a variant's rows are compared with its formula
 APART = {FORMULA, EAGER, DECODES, "a pass in tiles is dense", *EACH, *TILES}
 GROUPS = {
     "shallow": [name for name in ALL if name not in APART],
+    "variant": [name for name in ALL if name not in {*APART, *ALONE}],
     "formula": [FORMULA],
     "decoding": [DECODES],
     "each": EACH,
     "tiles": TILES,
+    "tiles of a member": TILES[:3],
     "pass in tiles": ["a pass in tiles is dense"],
     "eager": [EAGER],
 }
@@ -73,16 +76,16 @@ def groups():
     one encoding of each way to act.
     """
     shallow, deep = ({param.values[0]: param.marks for param in params} for params in (params_of(), params_of_long()))
-    one_of_a_way = ways(FIRST)
+    one_of_a_way, slow = ways(FIRST), pytest.mark.slow
     for case in CASES:
-        first = case in FIRST and pj.parse(case.spec).hooks - {"embed", "place", "rotate"}
-        slow = pytest.mark.slow
+        hooks = pj.parse(case.spec).hooks
+        first = case in FIRST and hooks - {"embed", "place", "rotate"}
         levels = {
-            "shallow": shallow[case],
+            "shallow" if case in FIRST else "variant": shallow[case],
             "formula": [] if case in FIRST else slow,
-            "decoding": slow if deep[case] and (first or case in one_of_a_way) else deep[case],
-            "each": slow if deep[case] and first else deep[case],
-            "tiles": deep[case],
+            "decoding": slow if deep[case] and (case in one_of_a_way or (first and "observe" in hooks)) else deep[case],
+            "each": slow if deep[case] and first and hooks != {"mask"} else deep[case],
+            "tiles" if case in DEEP else "tiles of a member": deep[case],
             "eager": deep[case] if case in DEEP else pytest.mark.thorough,
         }
         if first and (*deep[case],) == (pytest.mark.thorough,):
