@@ -52,9 +52,10 @@ class Command:
     """A command that runs beside the tests, as `subprocess.Popen` shows one."""
 
     def __init__(self, module, *arguments):
-        self._streams = [tempfile.NamedTemporaryFile("r") for _ in range(2)]
-        names = [stream.name for stream in self._streams]
-        self._process = SERVER.Process(target=_run, args=(f"experiments.{module}", [*map(str, arguments)], names))
+        self._folder = tempfile.TemporaryDirectory()
+        self._streams = [pathlib.Path(self._folder.name) / name for name in ("out", "err")]
+        arguments = f"experiments.{module}", [*map(str, arguments)], self._streams
+        self._process = SERVER.Process(target=_run, args=arguments)
         self._process.start()
 
     def send_signal(self, number):
@@ -66,12 +67,12 @@ class Command:
     def communicate(self, timeout):
         self._process.join(timeout)
         assert self.poll() is not None, "it does not end"
-        return [stream.read() for stream in self._streams]
+        return [stream.read_text() for stream in self._streams]
 
 
 def _run(module, arguments, streams):
     for number, name in enumerate(streams, 1):
-        os.dup2(os.open(name, os.O_WRONLY), number)
+        os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT), number)
     os.chdir(REPO)
     sys.argv[1:] = arguments
     sys.modules.pop(module, None)

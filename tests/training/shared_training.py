@@ -36,8 +36,8 @@ def config_of(data_dir, encoding, **overrides):
 
 
 def training(data_dir, encoding, meshes, others):
-    """On each of `meshes` the curve of a training, and of a run that goes on from the first of them on the second; the work of
-    a batch's scores on each; what devices send in a step of the second, and, without accumulation, on each of `others`.
+    """The curves of a training on each of `meshes`, and of one that goes on from the first of them on the second; the work
+    of a batch's scores on each; what devices send in a step of the second, and, without accumulation, on each of `others`.
     """
     config = config_of(data_dir, encoding, steps=3, accumulate=2)
     runs = [loop.Programs(task_on(config, sizes), config, (0, 1)) for sizes in meshes]
