@@ -1,6 +1,5 @@
 """Commands in processes of their own, forked from one that has imported everything: that takes longer than they do."""
 
-import atexit
 import json
 import multiprocessing
 import os
@@ -76,7 +75,4 @@ def _run(module, arguments, streams):
     os.chdir(REPO)
     sys.argv[1:] = arguments
     sys.modules.pop(module, None)
-    try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    finally:
-        atexit._run_exitfuncs()  # multiprocessing leaves them out
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
