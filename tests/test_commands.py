@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from forked import Command
 from small import metrics_of, saved
 
 from experiments.cli import EXIT_STOPPED
@@ -44,6 +45,8 @@ def get_config(kept="all"):
 
 
 def start(module, *arguments, **more):
+    if not more:
+        return Command(module, *arguments)
     command = [sys.executable, "-m", f"experiments.{module}", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"} | more
     return subprocess.Popen(command, cwd=REPO, env=environment, stdout=-1, stderr=-1, text=True)  # -1: PIPE
@@ -53,7 +56,7 @@ def call(module, *arguments, **more):
     """(exit code, stdout, stderr) of a command that runs to its end."""
     process = start(module, *arguments, **more)
     out, err = process.communicate(timeout=300)
-    return process.returncode, out, err
+    return process.poll(), out, err
 
 
 def succeed(module, *arguments, **more):
@@ -70,7 +73,7 @@ def interrupt(number, metrics, lines, module, *arguments):
         time.sleep(0.002)
     process.send_signal(number)
     out, err = process.communicate(timeout=100)
-    return process.returncode, out, err
+    return process.poll(), out, err
 
 
 def count(path):
@@ -107,6 +110,7 @@ def whole_run(training, tmp_path_factory):
 @pytest.mark.slow
 def test_a_training_run_that_was_killed_and_stopped_ends_bit_identical(training, whole_run, tmp_path):
     arguments = ["train", *training, f"--workdir={tmp_path}"]
+    shutil.copytree(whole_run / "compiled", tmp_path / "compiled")
 
     def metrics():
         return tmp_path / "metrics.jsonl"

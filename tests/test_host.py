@@ -14,6 +14,7 @@ import numpy as np
 import optax
 import pytest
 from cases import FIRST, HEAD_DIM, HEADS, joined, rows, world
+from drawn import drawn
 from flax import nnx
 from members import Case
 
@@ -146,7 +147,7 @@ TOKENS = jax.device_put(np.random.default_rng(3).integers(0, SIZES["vocab_size"]
 def trained(spec):
     """Our own model's first parameters, the keys by which it places tokens, and its losses."""
     model, keys = Decoder.from_config(SIZES, encoding=spec), jax.random.split(jax.random.key(5), STEPS)
-    params = jax.jit(model.init)(jax.random.key(4), TOKENS, SITE)["params"]
+    params = drawn(model.init, jax.random.key(4), TOKENS, SITE, spread=0.1)["params"]
 
     def loss(params, key):
         return cross_entropy(model.apply({"params": params}, TOKENS, SITE, train=True, rngs={"place": key}), TOKENS)

@@ -1,5 +1,6 @@
 """Several processes on loopback train what one process trains, also when one of them dies or is asked to stop."""
 
+import shutil
 import signal
 import socket
 import time
@@ -35,7 +36,7 @@ def together(arguments, workdir, processes=2):
 def ended(processes):
     """[(exit code, stdout, stderr)]"""
     outputs = [process.communicate(timeout=150) for process in processes]
-    return [(process.returncode, *output) for process, output in zip(processes, outputs, strict=True)]
+    return [(process.poll(), *output) for process, output in zip(processes, outputs, strict=True)]
 
 
 def wait_for(lines, metrics, processes):
@@ -58,7 +59,7 @@ def test_a_run_killed_in_one_process_and_stopped_in_another_ends_as_it_would_hav
     metrics = workdir / "metrics.jsonl"
     processes = together(training, workdir)
     wait_for(15, metrics, processes)
-    processes[1].kill()
+    processes[1].send_signal(signal.SIGKILL)
     began = time.monotonic()
     (code, _, err), _ = ended(processes)
     assert code == EXIT_STOPPED, err[-3000:]
@@ -75,6 +76,7 @@ def test_a_run_killed_in_one_process_and_stopped_in_another_ends_as_it_would_hav
     assert steps == {str(Checkpoints(workdir / "checkpoints").steps()[-1])}
 
     succeed("train", *training, f"--workdir={workdir}")
+    shutil.copytree(workdir / "compiled", alone / "compiled")
     succeed("train", *training, f"--workdir={alone}")
     assert_same(metrics_of(workdir), metrics_of(alone))
     assert len((workdir / "result.jsonl").read_text().splitlines()) == 1

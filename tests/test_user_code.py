@@ -1,10 +1,7 @@
 """The registry is open: an encoding in a user's own file works wherever one of the library does."""
 
 import json
-import os
-import pathlib
 import re
-import subprocess
 import sys
 from dataclasses import dataclass
 
@@ -12,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from ml_collections import ConfigDict
+from test_commands import call, succeed
 
 import experiments.cli
 import posjax as pj
@@ -27,7 +25,6 @@ from posjax.mask import Mask, Span
 from posjax.training.identity import counting_fields, digest_as_imported
 from posjax.user_code import import_user_code
 
-REPO = pathlib.Path(__file__).parents[1]
 SOURCE = '''
 """An encoding of one's own."""
 
@@ -136,12 +133,6 @@ def test_a_memory_that_forgets_what_is_seen_fails():
     assert row.error > 0.01
 
 
-def call(module, *arguments):
-    environment = os.environ | {"PYTHONPATH": str(REPO), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-m", f"experiments.{module}", *map(str, arguments)]
-    return subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
-
-
 @pytest.mark.slow
 def test_it_trains(tmp_path):
     source = tmp_path / "mine.py"
@@ -150,16 +141,14 @@ def test_it_trains(tmp_path):
     sizes |= {"eval_lengths": "(16,)", "eval_batch_size": 512, "optimizer.warmup_steps": 1, "eval_every": 0}
     sizes |= {"model.encoding": "steep(slope=2)", "data.data_dir": tmp_path / "data", "checkpoint_every": 2}
     flags = [f"--config.{name}={value}" for name, value in sizes.items()]
-    done = call("train", "--config=configs/decoder.py", *flags, f"--workdir={tmp_path / 'run'}", f"--import={source}")
-    assert done.returncode == 0, done.stderr[-2000:]
+    command = ["train", "--config=configs/decoder.py", *flags, f"--workdir={tmp_path / 'run'}", f"--import={source}"]
+    succeed(*command)
     record = json.loads((tmp_path / "run" / "result.jsonl").read_text())
     assert record["encoding"] == "steep(slope=2)"
     source.write_text(SOURCE.replace("distance + 1.0", "distance + 2.0"))
-    done = call("train", "--config=configs/decoder.py", *flags, f"--workdir={tmp_path / 'run'}", f"--import={source}")
-    assert done.returncode == 2
-    assert re.match(
-        r"error: code was \w+ in .*, but is \w+ in this run; use the config .* or another workdir", done.stderr
-    )
+    code, _, err = call(*command)
+    assert code == 2
+    assert re.match(r"error: code was \w+ in .*, but is \w+ in this run; use the config .* or another workdir", err)
 
 
 @pytest.mark.usefixtures("own_registry")

@@ -2,11 +2,13 @@
 encoding are compared in tests/encodings/test_properties.py.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import FIRST, HEAD_DIM, HEADS, WIDTH, forward, inner_jaxprs, project, rows, ways, world
+from cases import FIRST, HEAD_DIM, HEADS, WIDTH, forward, inner_jaxprs, project, rows, setting, ways, world
 from members import GRID, MEMBERS, Case
 
 import posjax as pj
@@ -99,24 +101,25 @@ def largest(jaxpr) -> int:
 
 def traced(case, implementation):
     """Forward and backward on 4096 tokens, traced but never run."""
-    w = world(case)
+    encoding, dims, _ = setting(case)
+    params = jax.eval_shape(functools.partial(encoding.init, dims=dims), jax.random.key(0))
     length = 64 * 64
     whole = pj.sites(length) if case.kind != GRID else pj.grid(64, 64)
     if "raster" in case.spec:
         whole = whole._replace(position=whole.position % np.int32(7))
-    if Needs.RELATION in w.encoding.needs:  # of many tokens to few nodes: to as many it would be squared itself
+    if Needs.RELATION in encoding.needs:  # of many tokens to few nodes: to as many it would be squared itself
         node = np.arange(length, dtype=np.int32) % 16
         whole = whole._replace(relation=pj.Relation(node, abs(node[:, None] - np.arange(16, dtype=np.int32))))
-    site = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, w.encoding.place(w.params, whole)))
+    site = jax.eval_shape(lambda params: jax.tree.map(jnp.asarray, encoding.place(params, whole)), params)
     x = jax.ShapeDtypeStruct((length, WIDTH), jnp.float32)
-    site = jax.eval_shape(w.encoding.observe, w.params, x, site)
+    site = jax.eval_shape(encoding.observe, params, x, site)
     q = jax.ShapeDtypeStruct((length, HEADS, HEAD_DIM), jnp.float32)
     options = dict(causal=True, implementation=implementation, consumed=BEFORE_ATTENTION)
 
     def loss(params, q, k, v, site):
-        return jnp.sum(jnp.sin(pj.attend(w.encoding, params, q, k, v, site, site, **options)))
+        return jnp.sum(jnp.sin(pj.attend(encoding, params, q, k, v, site, site, **options)))
 
-    return jax.make_jaxpr(jax.grad(loss, argnums=(0, 1, 2, 3)))(w.params, q, q, q, site)
+    return jax.make_jaxpr(jax.grad(loss, argnums=(0, 1, 2, 3)))(params, q, q, q, site)
 
 
 LONG = [MEMBERS[name].variants[0] for name in ("alibi", "cope", "self_extend")]  # in diagonals, in rows, a product

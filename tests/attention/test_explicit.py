@@ -55,7 +55,7 @@ def test_devices_compute_what_one_does():
         ["vit", "randomized(512) >> rope"],
         ["decoder", "learned + t5 + rope + fox"],
     ]
-    flags = {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(TESTS.parent)}
+    flags = {"JAX_NUM_CPU_DEVICES": "4", "JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{TESTS.parent}{os.pathsep}{TESTS}"}
     command = [sys.executable, str(TESTS / "attention" / "explicit_meshes.py"), json.dumps(jobs)]
     done = subprocess.run(command, env=os.environ | flags, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -74,9 +74,13 @@ def check(spec: str, causal: bool, registers: bool):
     ("spec", "causal", "registers"),
     [
         (f"rope() + alibi(direction='offset') + {T5}", True, False),
-        pytest.param("kerple() + window(5)", False, True, marks=slow),
         pytest.param("rope()", False, True, marks=slow),
-        pytest.param("(unpad() >> alibi(direction='split')) + kerple(kind='power')", False, True, marks=slow),
+        pytest.param(
+            "kerple() + window(5) + (unpad() >> alibi(direction='split')) + kerple(kind='power')",
+            False,
+            True,
+            marks=slow,
+        ),
     ],
 )
 def test_kernel_is_dense(spec, causal, registers):

@@ -25,67 +25,57 @@ def task_on(config, sizes, devices=None):
 
 def config_of(data_dir, encoding, **overrides):
     encoding = tuple(encoding) if isinstance(encoding, list) else encoding
-    sizes = dict(model__width=16, model__num_heads=4, model__num_kv_heads=2, model__depth=1, model__dropout=0.1)
+    sizes = dict(model__width=16, model__num_heads=4, model__num_kv_heads=2, model__dropout=0.1)
     sizes |= dict(eval_lengths=(16,), eval_batch_size=60, eval_tokens=4001, data__positions="document")
+    # 24 tokens: no array of tokens is as large as one of parameters.
+    sizes |= dict(data__length=24, model__depth=2 if isinstance(encoding, list) else 1)
     config = small_decoder(data_dir, **{**sizes, **overrides})
     with config.unlocked(), config.model.ignore_type():
         config.model.encoding = encoding  # a tuple is a pattern over the layers
     return config
 
 
-def losses(data_dir, encoding, meshes):
-    """Losses and gradient norms of three steps of two seeds, and the scores behind them, on each mesh."""
-    config = config_of(data_dir, encoding, steps=3, model__depth=2 if isinstance(encoding, list) else 1, accumulate=2)
-    return [curve(config, task_on(config, sizes), pathlib.Path(data_dir) / f"run{i}") for i, sizes in enumerate(meshes)]
+def training(data_dir, encoding, meshes, others):
+    """The curves of a training on each of `meshes`, and of one that goes on from the first of them on the second; the work
+    of a batch's scores on each; what devices send in a step of the second, and, without accumulation, on each of `others`.
+    """
+    config = config_of(data_dir, encoding, steps=3, accumulate=2)
+    runs = [loop.Programs(task_on(config, sizes), config, (0, 1)) for sizes in meshes]
+    with mock.patch.object(loop.Checkpoints, "save"):  # it compiles a program for each shape
+        curves = [curve(config, run, pathlib.Path(data_dir) / f"run{i}") for i, run in enumerate(runs)]
+    parts = pathlib.Path(data_dir) / "parts"
+    curves.append(curve(config, runs[0], parts, steps=2) + curve(config, runs[1], parts))
+    config = config_of(data_dir, encoding)
+    others = [loop.Programs(task_on(config, sizes), config, (0, 1)) for sizes in others]
+    return curves, [work_of_scores(run) for run in runs], [collectives(run) for run in (runs[1], *others)]
 
 
-def curve(config, task, workdir, steps=None):
-    """One row a step, and one of scores."""
+def curve(config, programs, workdir, steps=None):
+    """One row of losses and gradient norms a step, and one of scores."""
     rows = []
 
     def on_step(step, report):
         rows.append([*report["loss"].tolist(), *report["grad_norm"].tolist()])
-        return step
 
+    stop = (lambda: False) if steps is None else (lambda: len(rows) >= steps - 1)
+    options = dict(programs=programs, on_step=on_step, should_stop=stop)
     try:
-        stop = (lambda: False) if steps is None else (lambda: len(rows) >= steps - 1)
-        done = loop.train(task, config, (0, 1), workdir, on_step=on_step, should_stop=stop)
+        done = loop.train(programs.task, config, (0, 1), workdir, **options)
     except loop.Stopped:
         return rows
     return [*rows, done.metrics["loss"]["16"].tolist()]
 
 
-def resumed(data_dir, counts):
-    """The curve of a whole run on one device, and that of one which went on with other devices every other step."""
-    config = config_of(data_dir, "rope() + t5()", steps=2 * len(counts))
-    whole = curve(config, task_on(config, {}), pathlib.Path(data_dir) / "whole")
-    parts = []
-    for count in counts:
-        task = task_on(config, {"data": -1, "fsdp": min(2, count), "tensor": 2 if count > 2 else 1}, count)
-        parts += curve(config, task, pathlib.Path(data_dir) / "parts", None if count == counts[-1] else 2)
-    return whole, parts
+def work_of_scores(programs):
+    """Floating-point operations of each device for the scores of a batch."""
+    batch = next(iter(programs.task.evaluation()["16"]))
+    assert len(batch["weight"]) % 8
+    batch = on_devices(programs.mesh, filled_up(programs.mesh, batch), runs=False)
+    return programs.score.lower(programs.shapes().params, batch).compile().cost_analysis()["flops"]
 
 
-def work_of_evaluation(data_dir):
-    """Floating-point operations of a batch's scores on one device, and of each device of eight that share them."""
-    config = config_of(data_dir, "rope()")
-    found = []
-    for sizes in ({}, {"data": 8}):
-        programs = loop.Programs(task_on(config, sizes), config, (0, 1))
-        batch = next(iter(programs.task.evaluation()["16"]))
-        lowered = programs.score.lower(
-            programs.shapes().params, on_devices(programs.mesh, filled_up(programs.mesh, batch), runs=False)
-        )
-        assert len(batch["weight"]) % 8
-        found.append(lowered.compile().cost_analysis()["flops"])
-    return found
-
-
-def collectives(data_dir, encoding, sizes):
+def collectives(programs):
     """([kind, [shape of each array]] of what devices of a compiled step send each other, sizes of the parameters)."""
-    # 24 tokens: no array of tokens is as large as one of parameters.
-    config = config_of(data_dir, encoding, model__depth=2 if isinstance(encoding, list) else 1, data__length=24)
-    programs = loop.Programs(task_on(config, sizes), config, (0, 1))
     text = programs.step.lower(*programs.arguments()).compile().as_text()
     return collectives_of(text), [leaf.size for leaf in jax.tree.leaves(programs.shapes().params)]
 
@@ -103,7 +93,7 @@ def collectives_of(text):
     return found
 
 
-CHECKS = {check.__name__: check for check in (losses, resumed, work_of_evaluation, collectives)}
+CHECKS = {"training": training}
 
 
 if __name__ == "__main__":
