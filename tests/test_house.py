@@ -33,9 +33,9 @@ LINES = {
     "posjax/describe": 3_738,
     "posjax/encodings": 9_394,  # rotation by a product and potentials: +43; biases of a line from one row: +47
     "posjax/hf": 1_267,
-    "posjax/models": 2_577,  # products by part and gradients of biases on TPUs: +46; gradients of logits: +16
+    "posjax/models": 2_595,  # products by part and gradients of biases on TPUs: +46; gradients of logits, heads: +34
     "posjax/pretrained": 4_007,
-    "posjax/training": 3_257,  # chunks of logits by memory: +17; speed and traces: +155
+    "posjax/training": 3_319,  # chunks of logits by memory: +17; speed and traces: +155; logits made once: +62
     "experiments": 2_371,  # plan --compile: +56; flags: +30; the benchmark of trainings: +48
     "experiments/analysis": 3_545,
     "experiments/atlas": 4_804,
@@ -43,7 +43,7 @@ LINES = {
     "experiments/report": 3_432,  # a results page
     "experiments/studies": 2_678,
     "configs": 4_347,  # model.vocab_size of a decoder
-    "tests": 38_215,  # described machines: +258; speed, forms for TPUs: +150; trainings: +150; shapes: +20
+    "tests": 38_211,  # described machines: +258; speed, forms for TPUs: +150; trainings: +150; shapes: +20
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {
