@@ -9,13 +9,14 @@ import jax
 import numpy as np
 import oracle
 import pytest
-from cases import CASES, DEEP, FIRST, HEAD_DIM, HEADS, WIDTH, forward, params_of, params_of_long, setting, ways, world
+from cases import CASES, DEEP, FIRST, HEAD_DIM, HEADS, WIDTH, forward, params_of, params_of_long, setting, ways
+from drawn import drawn
 from members import LINE, MEMBERS, VALUES, Case
 
 import posjax as pj
 from posjax.describe.properties import PROPERTIES, NotApplicable, Property, check_one, gap
 from posjax.describe.runs import Runs, layer
-from posjax.describe.worlds import awake
+from posjax.describe.worlds import World, normal
 
 
 def attention_is_by_the_paper(runs: Runs) -> float:
@@ -39,6 +40,7 @@ def a_pass_in_tiles_is_dense(runs: Runs) -> float:
     return gap((tiled, runs.batch[int(causal)]["blocks"]))
 
 
+KEY = jax.random.key(0)
 FORMULA, EAGER, DECODES = "attention is by the paper", "jit is eager", "decoding token by token is the full pass"
 EACH = "positions are not rounded to bfloat16", "gradients are finite", "any part of a site may be traced"
 TILES = "blockwise is dense", "blockwise gradients are dense", "grouped queries share a key", "vmap is a loop"
@@ -62,8 +64,10 @@ GROUPS = {
 @functools.lru_cache(maxsize=1)
 def runs_of(case: Case) -> Runs:
     """No parameters are all zero, and all are NumPy arrays, as they come from files; programs may close over them."""
-    w = world(case)
-    return Runs(w._replace(params=jax.device_get(awake(w.params)[0])))
+    encoding, dims, site = setting(case)
+    params = drawn(functools.partial(encoding.init, dims=dims), KEY, encoding=case.spec)
+    x, weights = normal(2, len(site.segment), WIDTH), 0.3 * np.asarray(normal(3, 3, WIDTH, HEADS, HEAD_DIM))
+    return Runs(World(encoding, jax.device_get(params), x, site, weights))
 
 
 def groups():
@@ -107,9 +111,6 @@ def test_every_encoding_is_a_member():
 @pytest.mark.parametrize("name", VALUES)
 def test_every_value_is_in_a_case(name):
     assert any(f"={name}(" in case.spec for case in CASES), f"give an encoding a variant with {name}(...)"
-
-
-KEY = jax.random.key(0)
 
 
 @pytest.mark.parametrize("name", pj.names())

@@ -1,5 +1,7 @@
 """Constants and behaviours of the rotary primitive and its plain members; formulas are swept in test_properties.py."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -99,15 +101,11 @@ def test_the_form_for_tpus_is_that_of_all_others(layout, heads):
     x, weight = rng.standard_normal((2, 5, 3, 8)).astype(np.float32)
     angle = rng.standard_normal((5, heads, 4)).astype(np.float32)
 
-    def found(form):
-        return jax.value_and_grad(
-            lambda x, angle: (weight * form(layout, x, jnp.cos(angle), jnp.sin(angle))).sum(), (0, 1)
-        )(x, angle)
+    def found(form, x, angle):
+        return (weight * form(layout, x, jnp.cos(angle), jnp.sin(angle))).sum()
 
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found(rotated_by_product), found(rotated_by_pairs)
-    )
-    halves = jnp.asarray(x, jnp.bfloat16), jnp.cos(angle), jnp.sin(angle)
-    np.testing.assert_array_equal(
-        *(np.asarray(form(layout, *halves), np.float32) for form in (rotated_by_product, rotated_by_pairs))
-    )
+    forms = rotated_by_product, rotated_by_pairs
+    both = jax.jit(lambda *at: [jax.value_and_grad(functools.partial(found, form), (0, 1))(*at) for form in forms])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *both(x, angle))
+    halves = x.astype(jnp.bfloat16), np.cos(angle), np.sin(angle)
+    np.testing.assert_array_equal(*(np.asarray(jax.jit(form, static_argnums=0)(layout, *halves)) for form in forms))

@@ -310,17 +310,16 @@ def test_every_model_has_the_fields_of_a_block():
 @pytest.mark.parametrize("use_bias", [True, (True, False, True, False)])
 def test_projections_on_tpus_are_those_on_cpus(use_bias, monkeypatch):
     """With their gradients: products by axes, and biases whose gradient is a product with ones."""
-    x = jax.random.normal(jax.random.key(0), (2, 5, 6))
+    x = jax.device_put(np.random.default_rng(0).standard_normal((2, 5, 6)).astype(np.float32))
     linear = Linear((3, 4, 8), use_bias=use_bias, parts=(2, 1, 1))
-    params = jax.tree.map(lambda leaf: leaf + 0.1, linear.init(jax.random.key(1), x))
+    params = drawn(linear.init, jax.random.key(1), x)
 
     def found():
-        return jax.value_and_grad(lambda params, x: sum((y**3).sum() for y in linear.apply(params, x)), (0, 1))(
-            params, x
-        )
+        loss = lambda params, x: sum((y**3).sum() for y in linear.apply(params, x))  # noqa: E731
+        return jax.jit(jax.value_and_grad(loss, (0, 1)))(params, x)
 
     on_cpu = found()
-    assert [y.shape for y in linear.apply(params, x)] == [(2, 5, 3, n, 8) for n in (2, 1, 1)]
+    assert [y.shape for y in jax.eval_shape(linear.apply, params, x)] == [(2, 5, 3, n, 8) for n in (2, 1, 1)]
     monkeypatch.setattr(layers, "device_of", lambda x: Device("tpu"))
     assert "posjax_linear" in str(jax.make_jaxpr(lambda: linear.apply(params, x))())
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found(), on_cpu)
