@@ -3,7 +3,6 @@
 import functools
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 import posjax as pj
@@ -23,8 +22,8 @@ def attend(spec, params, qkv, q_site, k_site=None):
 
 
 def code(spec, params, site):
-    encoding = pj.parse(spec)
-    return encoding.embed(params, jnp.zeros((len(site.segment), 6)), encoding.place(params, site))
+    encoding, x = pj.parse(spec), np.zeros((len(site.segment), 6), np.float32)
+    return jax.jit(lambda params: encoding.embed(params, x, encoding.place(params, site)))(params)
 
 
 def axial(combine):
@@ -48,8 +47,14 @@ def roformer():
 
 def pixels(spec, site, golden):
     encoding = pj.parse(spec)
-    x, site = FILE["pixel_x"][: len(site.segment), None], encoding.place((), site)
-    return encoding.rotate((), x, site, x, site)[0][:, 0], FILE[f"pixel_{golden}"]
+    x = FILE["pixel_x"][: len(site.segment), None]
+
+    @jax.jit
+    def run(x):
+        placed = encoding.place((), site)
+        return encoding.rotate((), x, placed, x, placed)[0][:, 0]
+
+    return run(x), FILE[f"pixel_{golden}"]
 
 
 def vectors(*tables):

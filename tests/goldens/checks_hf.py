@@ -15,8 +15,11 @@ FILE = load("hf")
 
 
 def turned(encoding: pj.Encoding, site: pj.Site):
-    params = encoding.init(jax.random.key(0), pj.Dims(48, 2, 24))
-    return encoding.rotate(params, FILE["x"], site, FILE["x"], site)[0]
+    @jax.jit
+    def run(key, x):
+        return encoding.rotate(encoding.init(key, pj.Dims(48, 2, 24)), x, site, x, site)[0]
+
+    return run(jax.random.key(0), FILE["x"])
 
 
 def layers(case: int):

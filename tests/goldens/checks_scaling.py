@@ -6,6 +6,7 @@ make_scaling.py and make_scaling_authors.py made the vectors; from_hf reads the 
 import functools
 import json
 
+import jax
 import numpy as np
 
 import posjax as pj
@@ -68,7 +69,8 @@ def _turned(case: int, scaling: Scaling, base: float, dim: int):
     """cos and sin of the angles of one axis, times the attention factor."""
     theirs, encoding, channels = _authors()[f"case_{case}"], pj.encodings.rope(base=base), dim // 2
     position = np.arange(theirs.shape[1], dtype=np.int32)[:, None]
-    angle = scaling.angles(position, encoding.wave(1, channels), encoding.spectrum(1, channels), None)
+    wave, spectrum = encoding.wave(1, channels), encoding.spectrum(1, channels)
+    angle = jax.jit(lambda position: scaling.angles(position, wave, spectrum, None))(position)
     return scaling.attention(position, None) * np.stack([np.cos(angle), np.sin(angle)]), theirs
 
 
