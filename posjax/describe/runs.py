@@ -180,8 +180,7 @@ def sequences(w: World) -> dict[str, Sequence]:
 
 def _remote(w: World, standing: Site) -> Site:
     """All tokens moved to where float32 holds every 64th whole number; not moved if the encoding takes no such positions."""
-    placed = jax.eval_shape(lambda: w.placed)  # compiles nothing
-    whole = all(np.issubdtype(leaf.dtype, np.integer) for leaf in jax.tree.leaves(placed))
+    whole = all(np.issubdtype(leaf.dtype, np.integer) for leaf in jax.tree.leaves(jax.eval_shape(lambda: w.placed)))
     if not (whole and w.encoding.relative and w.encoding.reach > 2**30):
         return standing
     there = moved(standing, **_REMOTE)
