@@ -47,14 +47,8 @@ def roformer():
 
 def pixels(spec, site, golden):
     encoding = pj.parse(spec)
-    x = FILE["pixel_x"][: len(site.segment), None]
-
-    @jax.jit
-    def run(x):
-        placed = encoding.place((), site)
-        return encoding.rotate((), x, placed, x, placed)[0][:, 0]
-
-    return run(x), FILE[f"pixel_{golden}"]
+    x, site = FILE["pixel_x"][: len(site.segment), None], jax.jit(lambda: encoding.place((), site))()
+    return jax.jit(lambda x: encoding.rotate((), x, site, x, site)[0])(x)[:, 0], FILE[f"pixel_{golden}"]
 
 
 def vectors(*tables):

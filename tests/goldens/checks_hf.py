@@ -15,11 +15,8 @@ FILE = load("hf")
 
 
 def turned(encoding: pj.Encoding, site: pj.Site):
-    @jax.jit
-    def run(key, x):
-        return encoding.rotate(encoding.init(key, pj.Dims(48, 2, 24)), x, site, x, site)[0]
-
-    return run(jax.random.key(0), FILE["x"])
+    params = jax.jit(encoding.init, static_argnums=1)(jax.random.key(0), pj.Dims(48, 2, 24))
+    return jax.jit(lambda x: encoding.rotate(params, x, site, x, site)[0])(FILE["x"])
 
 
 def layers(case: int):

@@ -16,14 +16,8 @@ def parabolas(name, params):
     def arrays():
         file, encoding, site = load(FILE), pj.parse(name), pj.grid(3, 4)
         held, x = params(file), file["pape_x"].astype(np.float32)
-        q = np.zeros((12, 3, 12), np.float32)
-
-        @jax.jit
-        def run(held):
-            seen = encoding.observe(held, x, site)
-            return encoding.bias(held, q, seen, q, seen)
-
-        return run(held), file[f"{encoding.spec_name}_logits"]
+        q, site = np.zeros((12, 3, 12), np.float32), jax.jit(lambda held: encoding.observe(held, x, site))(held)
+        return jax.jit(lambda held: encoding.bias(held, q, site, q, site))(held), file[f"{encoding.spec_name}_logits"]
 
     return arrays
 

@@ -69,8 +69,8 @@ def _turned(case: int, scaling: Scaling, base: float, dim: int):
     """cos and sin of the angles of one axis, times the attention factor."""
     theirs, encoding, channels = _authors()[f"case_{case}"], pj.encodings.rope(base=base), dim // 2
     position = np.arange(theirs.shape[1], dtype=np.int32)[:, None]
-    wave, spectrum = encoding.wave(1, channels), encoding.spectrum(1, channels)
-    angle = jax.jit(lambda position: scaling.angles(position, wave, spectrum, None))(position)
+    told = encoding.wave(1, channels), encoding.spectrum(1, channels), None
+    angle = jax.jit(lambda position: scaling.angles(position, *told))(position)
     return scaling.attention(position, None) * np.stack([np.cos(angle), np.sin(angle)]), theirs
 
 
