@@ -81,7 +81,7 @@ def _summed_with_gradients(model, params, x, targets, weight):
         (_, losses), (d_chunk, d_x) = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(params, x)
         return jax.tree.map(jnp.add, d_params, d_chunk), (losses, d_x)
 
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), params)
+    zeros = jax.tree.map(lambda leaf: jnp.zeros_like(leaf, jnp.float32), params)
     d_params, (losses, d_x) = jax.lax.scan(add_chunk, zeros, (x, targets, weight))
     d_params = jax.tree.map(lambda total, leaf: total.astype(leaf.dtype), d_params, params)
     return (losses * weight).sum(), (d_params, d_x, losses)
