@@ -54,8 +54,9 @@ def types_of_products(model, inputs, param_dtype="float32"):
     return [eqn.invars[0].aval.dtype.name for eqn in eqns]
 
 
-def test_products_of_the_gradient_of_tied_logits_have_the_types_of_the_model():
-    model = decoder("none", depth=1, dtype="bfloat16")
+@pytest.mark.parametrize("tied", [True, False])
+def test_products_of_the_gradient_of_logits_have_the_types_of_the_model(tied):
+    model = decoder("none", depth=1, dtype="bfloat16", tied_embedding=tied)
     variables = jax.eval_shape(model.init, jax.random.key(0), TOKENS, SITE)
     loss = lambda variables: jnp.sum(model.apply(variables, TOKENS, SITE) ** 2)  # noqa: E731
     text = jax.jit(jax.grad(loss)).lower(variables).as_text()

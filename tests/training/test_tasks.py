@@ -136,9 +136,8 @@ def test_weights_divide_the_loss_of_text(data_dir, monkeypatch):
     total, weight = task.loss({}, jax.tree.map(jnp.asarray, batch), jax.random.key(0))
     assert weight == batch["weight"].sum() == task.score({}, batch)["weight"] > 0
     other = {**batch, "targets": np.concatenate([1 + batch["targets"][:4], batch["targets"][4:]])}
-    assert (
-        task.loss({}, jax.tree.map(jnp.asarray, other), jax.random.key(0))[0] == task.score({}, other)["loss"] == total
-    )
+    arrays = jax.tree.map(jnp.asarray, other)
+    assert task.loss({}, arrays, jax.random.key(0))[0] == task.score({}, other)["loss"] == total
 
 
 def test_what_cannot_be_is_refused_before_training(data_dir):
