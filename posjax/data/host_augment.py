@@ -51,7 +51,8 @@ class InceptionCrop(HostOperation):
     """Resizes a random part of an image (Szegedy et al., 2014, arXiv 1409.4842), as torchvision's RandomResizedCrop.
 
     The part's share of the area is uniform in [least_area, 1], its aspect log-uniform in `ratio`, its place uniform. Where
-    ten draws do not fit into the image, the part is the largest one in the centre whose aspect is within `ratio`.
+    ten draws do not fit into the image, the part is the largest one in the centre whose aspect is within `ratio`. PIL blurs
+    what it shrinks (antialiasing), as torchvision and timm do; big_vision does not by default.
 
     Args:
       size: (H, W) of the result in pixels, or H = W; None: the size of the images that a model is made for.

@@ -144,5 +144,5 @@ def test_a_random_part_becomes_the_whole():
         assert y[..., axis].max() <= extent + 1e-4
         assert np.ptp(y[:, 4, 6, axis]) > extent / 4
     half = augmented(0, x[32:], 32, "resized_crop(0.25)")
-    np.testing.assert_allclose(y[32:], half, atol=1e-6)
+    np.testing.assert_allclose(y[32:], half, rtol=1e-5, atol=1e-5)  # pixels; another batch size may round otherwise
     assert (y != augmented(1, x, 0, "resized_crop(0.25)")).any()
