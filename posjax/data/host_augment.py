@@ -77,9 +77,7 @@ class InceptionCrop(HostOperation):
         check_filter(self.resample)
         if not 0 < self.ratio[0] <= self.ratio[1]:
             raise ValueError(f"inception_crop(ratio={self.ratio}) must be two positive bounds, the smaller one first")
-        if isinstance(self.size, int):
-            object.__setattr__(self, "size", (self.size, self.size))
-        if self.size is not None and min(self.size) < 1:
+        if self.size is not None and np.min(self.size) < 1:
             raise ValueError(f"inception_crop(size={self.size}) must be at least 1 pixel on each side")
 
     def box(self, height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
@@ -96,7 +94,8 @@ class InceptionCrop(HostOperation):
 
     def __call__(self, image, rng):
         top, left, h, w = self.box(*image.shape[:2], rng)
-        return resize(image[top : top + h, left : left + w], self.size or image.shape[:2], self.resample)
+        size = np.broadcast_to(self.size or image.shape[:2], 2).tolist()
+        return resize(image[top : top + h, left : left + w], tuple(size), self.resample)
 
 
 @dataclass(frozen=True)
@@ -160,12 +159,12 @@ class RandAugment(PictureOperation):
     """Applies `n` operations in turn, each drawn out of 16, all at magnitude `m` (Cubuk et al., 2019, arXiv 1909.13719).
 
     The list and the magnitudes are big_vision's (its pp/autoaugment.py, after EfficientNet's): autocontrast, equalize,
-    invert, rotate (30 degrees at m=10), posterize (to 4 bits), solarize (above 256: nothing), color, contrast, brightness and
-    sharpness (factor 1.9), shears (0.3), translations (100 of 224 pixels), cutout (a square of 80 of 224 pixels) and
+    invert, rotate (30 degrees at m=10), posterize (to 4 bits), solarize (from 256 on: nothing), color, contrast, brightness
+    and sharpness (factor 1.9), shears (0.3), translations (100 of 224 pixels), cutout (a square of 80 of 224 pixels) and
     solarize_add (110). Signs are random, empty pixels are grey (128), pixels move to the nearest place. All differences:
-    contrast moves pixels from their mean, as PIL does (big_vision takes the number of pixels / 256 for the mean);
-    translations and cutout scale with the image. timm's and torchvision's RandAugment have other lists, and timm applies an
-    operation with probability 1/2.
+    contrast moves pixels from their mean, as in PIL (big_vision takes the number of pixels / 256 for the mean); translations
+    and cutout scale with the image; posterize leaves a bit. timm's and torchvision's RandAugment have other lists, and timm
+    applies an operation with probability 1/2.
 
     Args:
       n: number of operations.
@@ -263,7 +262,7 @@ RANDAUG = {
     "equalize": (_point("equalize"), lambda share: None),
     "invert": (_point("invert"), lambda share: None),
     "rotate": (_moved(_rotation), lambda share: share * 30),
-    "posterize": (_point("posterize"), lambda share: int(share * 4)),
+    "posterize": (_point("posterize"), lambda share: max(1, int(share * 4))),
     "solarize": (_point("solarize"), lambda share: int(share * 256)),
     "color": (_enhanced("Color"), _factor),
     "contrast": (_enhanced("Contrast"), _factor),

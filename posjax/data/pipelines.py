@@ -44,7 +44,7 @@ def image_batches(
       ds with ds[step] = {"image": [b, h, w, c] uint8, "label": [b] int32}, b = batch_size // process_count.
 
     Raises:
-      ValueError: batch_size exceeds N, or does not divide among the processes or the copies.
+      ValueError: batch_size exceeds N or does not divide among the processes.
 
     >>> image, label = np.zeros((6, 8, 8, 1), np.uint8), np.arange(6, dtype=np.int32)
     >>> ds = image_batches(Images("mine", image, label, num_classes=6, digest=""), batch_size=3, seed=0)
@@ -139,17 +139,20 @@ def _batches(
     import grain
 
     first, share = share_of(batch_size, seed, process_index, process_count)
-    if batch_size % repeats:
-        raise ValueError(f"batch_size={batch_size} does not divide among {repeats} copies of an image")
-    distinct = batch_size // repeats
-    copy, place = np.divmod(np.arange(first, first + share), distinct)  # copies of an image are not neighbours
 
     def mine(step: int, index: np.ndarray) -> Batch:
-        return gather((step * distinct + place) // size, np.asarray(index)[place], copy)
+        turn, copy = np.divmod(step * batch_size + np.arange(batch_size), repeats)
+        own = np.argsort(copy, kind="stable")[
+            first : first + share
+        ]  # no image is beside its copy, with which it would mix
+        return gather(turn[own] // size, np.asarray(index)[own], copy[own])
 
     # Repeating before batching lets a batch span two epochs: nothing is dropped, and a step is a place in one stream.
     shuffled = grain.MapDataset.range(size).seed(seed).shuffle().repeat()
-    return shuffled.batch(distinct, drop_remainder=True).map_with_index(mine)
+    if repeats > 1:
+        places = grain.MapDataset.range(1).repeat()
+        shuffled, once = places.map_with_index(lambda place, _: once[place // repeats]), shuffled
+    return shuffled.batch(batch_size, drop_remainder=True).map_with_index(mine)
 
 
 def share_of(batch_size: int, seed: int, process_index: int, process_count: int) -> tuple[int, int]:

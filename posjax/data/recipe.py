@@ -29,7 +29,8 @@ from posjax.spec import parse_sum
 class Repeat(Operation):
     """Gives a batch `n` copies of each of its images, each augmented by draws of its own.
 
-    Repeated augmentation: Hoffer et al. (2019), arXiv 1901.09335. Copies stand batch_size / n places apart.
+    Repeated augmentation: Hoffer et al. (2019), arXiv 1901.09335. A batch has all its first copies, then all second ones: so
+    mixup and cutmix mix no image with itself.
 
     Args:
       n: number of copies, at least 2.
@@ -99,15 +100,17 @@ class Recipe(NamedTuple):
           ValueError: the crop names another size.
         """
 
+        size = height if height == width else (height, width)
+
         def of(operation: Operation) -> Operation:
             if not isinstance(operation, InceptionCrop):
                 return operation
-            if operation.size not in (None, (height, width)):
+            if operation.size not in (None, (height, width), size):
                 raise ValueError(
-                    f"{operation} makes images of {operation.size[0]}x{operation.size[1]}, but the model's images are "
-                    f"{height}x{width}: write inception_crop without a size, and set data.image_size"
+                    f"{operation} differs from the model's images of {height}x{width}: give the crop no size, and set "
+                    "data.image_size"
                 )
-            return replace(operation, size=(height, width))
+            return replace(operation, size=size)
 
         return Recipe(tuple(map(of, self.operations)))
 

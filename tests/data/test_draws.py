@@ -3,9 +3,7 @@
 import io
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-import pytest
 from PIL import Image
 
 from posjax import data

@@ -156,7 +156,7 @@ def test_what_cannot_be_is_refused_before_training(data_dir):
         (small_vit, {"label_smoothing": 1.5}, "label_smoothing=1.5"),
         (small_vit, {"loss": "bcee"}, "no loss is named 'bcee'; did you mean 'bce'"),
         (small_vit, {"data__augment": "flop"}, "no augmentation is named 'flop'; did you mean 'flip'"),
-        (small_vit, {"data__augment": "inception_crop(9)"}, "makes images of 9x9, but the model's images are 8x8"),
+        (small_vit, {"data__augment": "inception_crop(9)"}, "differs from the model's images of 8x8"),
         (small_vit, {"model__dtype": "float33"}, r"model\.dtype"),
     ):
         with pytest.raises(ValueError, match=message):
