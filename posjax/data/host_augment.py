@@ -5,7 +5,7 @@ the same type, and of the same shape unless it crops.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,13 +23,6 @@ class HostOperation(Operation):
 
     def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         raise NotImplementedError
-
-
-def apply(operations: Sequence[HostOperation], image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Returns an image [h, w, c] uint8 after all operations, in their order."""
-    for operation in operations:
-        image = operation(image, rng)
-    return image
 
 
 class PictureOperation(HostOperation):
@@ -52,7 +45,7 @@ class InceptionCrop(HostOperation):
 
     The part's share of the area is uniform in [least_area, 1], its aspect log-uniform in `ratio`, its place uniform. Where
     ten draws do not fit into the image, the part is the largest one in the centre whose aspect is within `ratio`. PIL blurs
-    what it shrinks (antialiasing), as torchvision and timm do; big_vision does not by default.
+    parts that it shrinks (antialiasing), as torchvision and timm do; big_vision does not by default.
 
     Args:
       size: (H, W) of the result in pixels, or H = W; None: the size of the images that a model is made for.
@@ -211,7 +204,7 @@ def _enhanced(name: str) -> Operate:
 
 
 def _moved(matrix: Callable[[float, int, int], tuple[float, ...]]) -> Operate:
-    """Returns an operation that moves pixels: (x, y) shows what was at (a x + b y + c, d x + e y + f), or grey.
+    """Returns an operation that moves pixels: the one at (x, y) comes from (a x + b y + c, d x + e y + f), or is grey.
 
     `matrix` has a, ..., f of an argument, whose sign is drawn, and of a picture's width and height. Coordinates are of
     pixels' centres, 0, 1, ...; for PIL these lie at 1/2, 3/2, ...

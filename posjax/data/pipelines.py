@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from posjax.data.containers import Images, Text
-from posjax.data.host_augment import HostOperation, apply
+from posjax.data.host_augment import HostOperation
 from posjax.data.windows import Batch, Ladder, check_windows, gather_windows, in_blocks, phase_offsets
 
 if TYPE_CHECKING:
@@ -54,11 +54,16 @@ def image_batches(
     if batch_size > len(images):
         raise ValueError(f"batch_size={batch_size} exceeds the {len(images)} images of {images.name!r}")
 
+    def one(image: np.ndarray, *draws: int) -> np.ndarray:
+        rng = np.random.default_rng((seed, *draws))
+        for operation in augment:
+            image = operation(image, rng)
+        return image
+
     def gather(epoch: np.ndarray, index: np.ndarray, copy: np.ndarray) -> Batch:
         image = images.image[index]
         if augment:
-            draws = (np.random.default_rng((seed, *each)) for each in np.stack([epoch, index, copy], axis=1).tolist())
-            image = np.stack([apply(augment, *each) for each in zip(image, draws, strict=True)])
+            image = np.stack(list(map(one, image, epoch.tolist(), index.tolist(), copy.tolist())))
         return {"image": image, "label": images.label[index]}
 
     return _batches(len(images), gather, batch_size, seed, process_index, process_count, repeats)

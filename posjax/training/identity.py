@@ -146,18 +146,15 @@ def _loose(augment: str | None) -> dict[str, Any]:
     return {f"data.{name}": value for name, value in (_NONE | given).items()}
 
 
-def _with_augment(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _with_augment(fields: Any, prefix: str = "") -> Any:
     """Returns fields of a run.json with `augment` in place of the earlier ones; others as they are."""
-    names = {name: f"{prefix}{name}" for name in _NONE}
-    if not names.keys() <= {name.removeprefix(prefix) for name in fields}:
-        return dict(fields)
-    was = {name: fields[full] for name, full in names.items()}
-    arguments = {name: ", ".join(repr(was[field]) for field in own) for name, own in _LOOSE.items()}
+    if not isinstance(fields, dict) or not {prefix + name for name in _NONE} <= fields.keys():
+        return fields
+    was = {name: fields[prefix + name] for name in _NONE}
     acts = [name for name, own in _LOOSE.items() if was[own[0]] != _NONE[own[0]]]
-    text = " + ".join(name if name == "flip" else f"{name}({arguments[name]})" for name in acts)
-    return {name: value for name, value in fields.items() if name not in names.values()} | {
-        f"{prefix}augment": text or None
-    }
+    text = " + ".join(f"{name}({', '.join(repr(was[own]) for own in _LOOSE[name] if own != 'flip')})" for name in acts)
+    rest = {name: value for name, value in fields.items() if name.removeprefix(prefix) not in _NONE}
+    return rest | {f"{prefix}augment": text or None}
 
 
 def identity(config: ConfigDict) -> dict[str, Any]:
