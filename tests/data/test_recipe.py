@@ -1,6 +1,7 @@
 """Recipes are read as specs are, and their operations do what torchvision's, timm's and big_vision's do."""
 
 import pathlib
+import pickle
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +27,13 @@ def golden():
 
 
 class Scripted:
-    """A generator whose draws are given: numbers by method, in their order."""
+    """A generator whose draws are given: by method, in their order; those of `uniform` as shares of its range."""
 
     def __init__(self, **draws):
         self._draws = {name: iter(values) for name, values in draws.items()}
+
+    def uniform(self, low, high):
+        return low + next(self._draws["uniform"]) * (high - low)
 
     def __getattr__(self, name):
         return lambda *arguments, **options: next(self._draws[name])
@@ -53,7 +57,7 @@ def test_a_recipe_is_read_in_its_order():
     assert [str(each) for each in recipe.device] == ["shift(padding=2)"]
     assert [str(each) for each in recipe.mix] == ["mixup(alpha=0.2)", "cutmix(alpha=1)"]
     assert recipe.crop is recipe.host[0]
-    assert data.parse_augment(str(recipe)) == recipe
+    assert data.parse_augment(str(recipe)) == recipe == pickle.loads(pickle.dumps(recipe))  # as workers are given it
     other = data.parse_augment("color_jitter(0.3) + inception_crop + flip")
     assert (other.crop, other.repeats) == (None, 1)
     assert [str(each) for each in other.device] == ["flip()"]  # nothing of the host comes after it
@@ -101,7 +105,9 @@ def test_crops_are_torchvisions(golden):
     for number in range(4):
         drawn, places, box, pixels = (golden[f"crop{number}_{name}"] for name in ("draws", "places", "box", "pixels"))
         crop = operation(f"inception_crop((24, 20), resample={'bicubic' if number % 2 else 'bilinear'!r})")
-        script = dict(uniform=drawn.tolist(), integers=places.tolist())
+        low, high = np.array([[0.08, -np.log(4 / 3)], [1, np.log(4 / 3)]])  # of areas and logarithms of aspects
+        shares = (drawn.reshape(-1, 2) - low) / (high - low)
+        script = dict(uniform=shares.ravel().tolist(), integers=places.tolist())
         assert crop.box(40, 56, Scripted(**script)) == tuple(box)
         np.testing.assert_array_equal(crop(golden["picture"], Scripted(**script)), pixels)
 
@@ -118,11 +124,12 @@ def test_draws_of_crops_have_torchvisions_law(golden):
 def test_colours_are_torchvisions_and_timms(golden):
     picture = golden["picture"]
     for number in range(2):
-        script = dict(permutation=[golden[f"jitter{number}_order"]], uniform=golden[f"jitter{number}_factors"].tolist())
+        shares = (golden[f"jitter{number}_factors"] - 0.6) / 0.8
+        script = dict(permutation=[golden[f"jitter{number}_order"]], uniform=shares.tolist())
         jittered = operation("color_jitter(0.4)")(picture, Scripted(**script))
         np.testing.assert_array_equal(jittered, golden[f"jitter{number}_pixels"])
     for number, name in enumerate(("grey", "solarize", "blur")):
-        one = operation("three_augment")(picture, Scripted(integers=[number], uniform=[1.25]))
+        one = operation("three_augment")(picture, Scripted(integers=[number], uniform=[1.15 / 1.9]))
         np.testing.assert_array_equal(one, golden[f"three_{name}"], err_msg=name)
 
 
