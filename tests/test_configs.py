@@ -14,7 +14,7 @@ from experiments.studies import environment
 from experiments.studies.engine import plan
 from experiments.studies.weights import row_hash
 from posjax.training import loop
-from posjax.training.identity import identity
+from posjax.training.identity import identity, read_run, write_run
 
 CONFIGS = pathlib.Path(__file__).parents[1] / "configs"
 
@@ -115,6 +115,27 @@ def test_a_new_field_counts_where_it_is_set(name):
     assert identity(config) == before
     config.model.new = "x"
     assert identity(config) == before | {"model.new": "x"}
+
+
+def test_augmentation_counts_as_in_committed_results_and_saved_runs_are_read(tmp_path):
+    """Five fields said it before data.augment; a text that they cannot say counts as it is."""
+    config = load("configs/vit.py")
+    was = {"crop_padding": 0, "flip": False, "least_area": 1.0, "mixup": 0.0, "padding": "black"}
+    for text, given in (
+        (None, {}),
+        ("resized_crop(0.3) + flip", dict(least_area=0.3, flip=True)),
+        ("shift(2, 'reflect') + mixup(0.2)", dict(crop_padding=2, padding="reflect", mixup=0.2)),
+    ):
+        config.data.augment, earlier = text, was | given
+        counted = {name.removeprefix("data."): value for name, value in identity(config).items()}
+        assert counted.items() >= earlier.items()
+        flat = {f"data.{name}": value for name, value in earlier.items()}
+        write_run(tmp_path, {"fields": flat, "config": {"data": earlier}})
+        assert read_run(tmp_path) == {"fields": {"data.augment": text}, "config": {"data": {"augment": text}}}
+    for text in ("randaug(n=2, m=10)", "flip() + shift(padding=2)", "flip() + color_jitter(strength=0.3)"):
+        config.data.augment = text
+        assert identity(config)["data.augment"] == text
+        assert not identity(config).keys() & {"data.flip", "data.mixup"}
 
 
 def test_a_field_with_another_default_counts_where_it_differs():

@@ -147,9 +147,7 @@ def _batches(
 
     def mine(step: int, index: np.ndarray) -> Batch:
         turn, copy = np.divmod(step * batch_size + np.arange(batch_size), repeats)
-        own = np.argsort(copy, kind="stable")[
-            first : first + share
-        ]  # no image is beside its copy, with which it would mix
+        own = np.argsort(copy, kind="stable")[first : first + share]  # mixup does not mix an image with its copy
         return gather(turn[own] // size, np.asarray(index)[own], copy[own])
 
     # Repeating before batching lets a batch span two epochs: nothing is dropped, and a step is a place in one stream.

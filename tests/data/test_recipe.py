@@ -32,6 +32,9 @@ class Scripted:
     def __init__(self, **draws):
         self._draws = {name: iter(values) for name, values in draws.items()}
 
+    def is_used_up(self):
+        return not any([*values] for values in self._draws.values())
+
     def uniform(self, low, high):
         return low + next(self._draws["uniform"]) * (high - low)
 
@@ -108,7 +111,9 @@ def test_crops_are_torchvisions(golden):
         low, high = np.array([[0.08, -np.log(4 / 3)], [1, np.log(4 / 3)]])  # of areas and logarithms of aspects
         shares = (drawn.reshape(-1, 2) - low) / (high - low)
         script = dict(uniform=shares.ravel().tolist(), integers=places.tolist())
-        assert crop.box(40, 56, Scripted(**script)) == tuple(box)
+        rng = Scripted(**script)
+        assert crop.box(40, 56, rng) == tuple(box)
+        assert rng.is_used_up()
         np.testing.assert_array_equal(crop(golden["picture"], Scripted(**script)), pixels)
 
 
@@ -166,17 +171,17 @@ def test_randaug_draws_all_and_takes_grey_pictures(golden):
 
 
 def test_boxes_of_cutmix_are_timms(golden, monkeypatch):
-    images = jnp.stack([jnp.zeros((24, 32, 1)), jnp.ones((24, 32, 1))])
+    images = jnp.zeros((3, 24, 32, 1)).at[2].set(1.0)  # the predecessor of the first is the last
     for (part, row, column), (top, bottom, left, right) in zip(
         golden["cutmix_draws"], golden["cutmix_boxes"], strict=True
     ):
         monkeypatch.setattr(jax.random, "beta", lambda *arguments, part=part, **options: jnp.float32(part))
         monkeypatch.setattr(jax.random, "randint", lambda *_, at=(row, column): jnp.array(at, jnp.int32))
-        mixed, labels = operation("cutmix(1)")(jax.random.key(0), images, jnp.eye(2))
+        mixed, labels = operation("cutmix(1)")(jax.random.key(0), images, jnp.eye(3))
         expected = np.zeros((24, 32))
         expected[top:bottom, left:right] = 1
         np.testing.assert_array_equal(mixed[0, ..., 0], expected)
-        np.testing.assert_allclose(labels[0], [1 - expected.mean(), expected.mean()], atol=1e-6)
+        np.testing.assert_allclose(labels[0], [1 - expected.mean(), 0, expected.mean()], atol=1e-6)
 
 
 def test_shares_of_cutmix_have_timms_law_and_half_of_the_examples_take_mixup(golden):

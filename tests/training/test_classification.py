@@ -58,6 +58,16 @@ def test_images_become_the_size_that_is_asked_for(data_dir, pictures):
     assert task.batches(0)[0]["image"].shape == (4, 8, 8, 3)
 
 
+def test_training_images_are_augmented_on_the_host(data_dir):
+    plain, changed = (
+        make_task(small_vit(data_dir, data__augment=f"repeat(2){more}")).batches(0)[0]
+        for more in ("", " + randaug(2, 10)")
+    )
+    np.testing.assert_array_equal(plain["label"], changed["label"])
+    np.testing.assert_array_equal(plain["image"][:8], plain["image"][8:])
+    assert (changed["image"] != plain["image"]).any(axis=(1, 2, 3)).sum() > 8
+
+
 def test_a_resnet_needs_no_sites_and_a_variant_gives_the_sizes(data_dir):
     task = make_task(small_vit(data_dir, model__kind="resnet", model__resnet=(1,), model__resnet_width=8))
     assert isinstance(task.model, ResNet)
