@@ -123,8 +123,8 @@ def test_augmentation_counts_as_in_committed_results_and_saved_runs_are_read(tmp
     was = {"crop_padding": 0, "flip": False, "least_area": 1.0, "mixup": 0.0, "padding": "black"}
     for text, given in (
         (None, {}),
-        ("resized_crop(0.3) + flip", dict(least_area=0.3, flip=True)),
-        ("shift(2, 'reflect') + mixup(0.2)", dict(crop_padding=2, padding="reflect", mixup=0.2)),
+        ("resized_crop(least_area=0.3) + flip()", dict(least_area=0.3, flip=True)),
+        ("shift(padding=2, fill='reflect') + mixup(alpha=0.2)", dict(crop_padding=2, padding="reflect", mixup=0.2)),
     ):
         config.data.augment, earlier = text, was | given
         counted = {name.removeprefix("data."): value for name, value in identity(config).items()}

@@ -31,7 +31,6 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from posjax.data.containers import digest_of
-from posjax.data.host_augment import HostOperation
 from posjax.data.recipe import parse_augment
 from posjax.environment import describe
 from posjax.files import replace_file
@@ -58,6 +57,8 @@ def counting_fields(config: ConfigDict) -> dict[str, Any]:
     """
     fields = flat_fields(config.to_dict())
     counting = {name: value for name, value in fields.items() if not name.startswith(_NO_EFFECT)}
+    if "data.augment" in counting:
+        counting["data.augment"] = str(parse_augment(counting["data.augment"])) or None  # however it is spelt
     files = user_files(config)
     return counting | ({"code": "-".join(sorted(map(digest_as_imported, files)))} if files else {})
 
@@ -136,10 +137,8 @@ def _loose(augment: str | None) -> dict[str, Any]:
     """Returns the earlier fields for data.augment; its text where it says more than these could."""
     operations = parse_augment(augment).operations
     names = [operation.spec_name for operation in operations]
-    if names != [name for name in _LOOSE if name in names] or any(
-        isinstance(each, HostOperation) for each in operations
-    ):
-        return {"data.augment": str(parse_augment(augment))}
+    if names != [name for name in _LOOSE if name in names]:
+        return {"data.augment": augment}
     given = {}
     for name, operation in zip(names, operations, strict=True):
         given |= zip(_LOOSE[name], dataclasses.astuple(operation) or (True,), strict=True)
@@ -154,7 +153,7 @@ def _with_augment(fields: Any, prefix: str = "") -> Any:
     acts = [name for name, own in _LOOSE.items() if was[own[0]] != _NONE[own[0]]]
     text = " + ".join(f"{name}({', '.join(repr(was[own]) for own in _LOOSE[name] if own != 'flip')})" for name in acts)
     rest = {name: value for name, value in fields.items() if name.removeprefix(prefix) not in _NONE}
-    return rest | {f"{prefix}augment": text or None}
+    return rest | {f"{prefix}augment": str(parse_augment(text or None)) or None}
 
 
 def identity(config: ConfigDict) -> dict[str, Any]:

@@ -23,7 +23,7 @@ QUANTILES = np.linspace(0.02, 0.98, 25)
 # Shares of the area and logarithms of aspects, as often as they are drawn, and places.
 DRAWS = [
     ([0.5, 0.1], [7, 3]),
-    ([0.9, 0.28, 0.2, -0.2], [1, 2]),  # the first does not fit
+    ([1.0, -0.1, 0.2, -0.2], [10, 30]),  # the first does not fit
     ([0.08, -0.287], [20, 40]),
     ([1.0, -0.28] * 10, []),  # none fits
 ]
