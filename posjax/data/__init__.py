@@ -31,7 +31,7 @@ from posjax.data.native_loading import as_images, load_native_images
 from posjax.data.pipelines import epoch, image_batches, image_epoch, text_batches, text_epoch
 from posjax.data.preparing import Prepared, prepare
 from posjax.data.preprocess import native_grid, native_grids, preprocess, preprocess_native, read_image
-from posjax.data.recipe import OPERATIONS, Recipe, parse_augment
+from posjax.data.recipe import Recipe, parse_augment
 from posjax.data.retrieval import retrieval_batch
 from posjax.data.sets import SETS, register, registered
 from posjax.data.subsets import held_out_names, spread, subset
@@ -44,7 +44,6 @@ __all__ = [
     "BYTES",
     "IMAGENET_MEAN",
     "IMAGENET_STD",
-    "OPERATIONS",
     "SETS",
     "Documents",
     "Images",
