@@ -278,7 +278,9 @@ def choose_pictures(
     """
     own, size, mode, note = subject.data, tuple(subject.model.image_size), "crop", ""
     if own is not None:
-        name, split, padding = name or own.name, split or own.eval_split, padding or own.padding
+        name, split = name or own.name, split or own.eval_split
+        shifts = (each for each in data.parse_augment(own.augment).device if each.spec_name == "shift")
+        padding = padding or next((shift.fill for shift in shifts), "black")  # as in training
         directory, mode = own.data_dir, own.mode
     if mode == "native":  # its model.image_size is the size of its tables, not of an image
         size, mode = (subject.model.patch_size * math.isqrt(own.max_patches),) * 2, "crop"
