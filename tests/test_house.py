@@ -37,7 +37,7 @@ LINES = {
     "posjax/pretrained": 4_007,
     "posjax/training": 3_376,  # speed and traces: +155; logits made once: +62; runs with earlier fields, losses: +57
     "experiments": 2_371,  # plan --compile: +56; flags: +30; the benchmark of trainings: +48
-    "experiments/analysis": 3_545,
+    "experiments/analysis": 3_547,  # the fill of a recipe: +2
     "experiments/atlas": 4_804,
     "experiments/benchmarks": 3_856,  # machines that are not here: +762; trainings beside torch: +490
     "experiments/report": 3_432,  # a results page
