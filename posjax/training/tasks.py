@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from posjax import data
+from posjax.data.tokens import tokenizer_of
 from posjax.data.windows import Ladder
 from posjax.encoding import Site, sites
 from posjax.models.kinds import make_model
@@ -95,6 +96,7 @@ class LanguageModel:
             for split in (config.data.train_split, config.data.eval_split)
         )
         self.eval_data = _first(whole, config.eval_tokens)
+        self.tokenizer = tokenizer_of(self.train_data, self.tokenizer)
         self.digest = self.train_data.digest + self.eval_data.digest
         given = dict(vocab_size=self._vocab_size(config.model), length=self._table_length(config.model.length))
         self.model = make_model(dict(config.model), self.reads, **given, context=context_of(self.mesh))
