@@ -21,8 +21,8 @@ from posjax.files import naming, replace_file
 from posjax.jsonl import parse_json
 
 SHARD = 2**29  # bytes of text in a shard: some 250 MB of tokens. A kill loses no more of each process
-_BATCH = 2**20  # bytes of text that a thread encodes at once
-_GROUP = 2**28  # bytes of files that are read one after another into the same shards
+BATCH = 2**20  # bytes of text that a thread encodes at once
+GROUP = 2**28  # bytes of files that are read one after another into the same shards
 _EVERY = 0.5  # seconds between reports
 
 Report = Callable[[int], bool]  # called with bytes that were read since; returns whether to stop
@@ -137,7 +137,7 @@ def _groups(found: Iterable[tuple[pathlib.Path, str | None]]) -> list[_Group]:
     for split, paths in by_split.items():
         before = itertools.accumulate((path.stat().st_size for path in paths[:-1]), initial=0)
         pairs = zip(before, paths, strict=True)
-        for _, group in itertools.groupby(pairs, lambda pair: pair[0] // _GROUP):
+        for _, group in itertools.groupby(pairs, lambda pair: pair[0] // GROUP):
             stem = f"{split}__{len(groups):05d}" if split else f"tokens_{len(groups):05d}"
             groups.append(_Group(stem, tuple(path for _, path in group)))
     return groups
@@ -175,7 +175,7 @@ def _sized(paths: Sequence[pathlib.Path], field: str, report: Report) -> Iterato
         for _, text, read in read_texts(path, field):
             yield before, text
             before, unsaid = before + len(text), unsaid + len(text)
-            if unsaid >= _BATCH:
+            if unsaid >= BATCH:
                 unsaid = 0
                 if report(read - told):
                     raise Stopped
@@ -210,7 +210,7 @@ def _write_shard(path: pathlib.Path, texts: Iterator[bytes], tokenizer: Tokenize
 
 def _batches(texts: Iterator[bytes]) -> Iterator[list[bytes]]:
     """Yields texts together, so that every thread has some to encode."""
-    most = _BATCH * int(os.environ.get("RAYON_NUM_THREADS") or len(os.sched_getaffinity(0)))
+    most = BATCH * int(os.environ.get("RAYON_NUM_THREADS") or len(os.sched_getaffinity(0)))
     batch, size = [], 0
     for text in texts:
         batch.append(text)
