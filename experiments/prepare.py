@@ -8,7 +8,7 @@
 The third one writes the tokens of texts (a directory or a glob, as config.data.files takes them) as memory-mapped shards, on
 all cores; --config.data.files=TOKENS --config.data.tokenizer=TOKENS trains on them. After a kill the same command goes on.
 
-TensorFlow is not needed. What is prepared is not prepared again. Errors are one line and exit code 2.
+TensorFlow is not needed. Nothing is prepared twice. Errors are one line and exit code 2.
 """
 
 import argparse

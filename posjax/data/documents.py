@@ -158,7 +158,7 @@ def text_files(files: str) -> list[tuple[pathlib.Path, str | None]]:
     """Returns the files of texts that `files` names, each with the split in its name, in the order of their names.
 
     Raises:
-      ValueError: there are none, or they are shards of tokens.
+      ValueError: no file, or shards of tokens.
     """
     found = _found(files)
     if not found:

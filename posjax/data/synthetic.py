@@ -21,7 +21,7 @@ def synthetic_images(size: tuple[int, int], *, classes: int = 1000, channels: in
 
 
 def synthetic_tokens(vocab_size: int, length: int, count: int) -> Text:
-    """Returns a text of `count` documents of `length` random tokens, of which no tokenizer knows the text."""
+    """Returns a text of `count` documents of `length` random tokens; no tokenizer knows their text."""
     tokens = np.random.default_rng(0).integers(vocab_size, size=count * length, dtype=np.int32)
     starts, about = np.arange(0, len(tokens), length), dict(vocab_size=vocab_size, tokenizer=SYNTHETIC_TOKENS)
     return Text(SYNTHETIC_TOKENS, tokens, starts, f"{vocab_size} {length} {count}", **about)

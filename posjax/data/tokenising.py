@@ -25,7 +25,7 @@ BATCH = 2**20  # bytes of text that a thread encodes at once
 GROUP = 2**28  # bytes of files that are read one after another into the same shards
 _EVERY = 0.5  # seconds between reports
 
-Report = Callable[[int], bool]  # called with bytes that were read since; returns whether to stop
+Report = Callable[[int], Any]  # called with bytes that were read since
 
 
 class _Group(NamedTuple):
@@ -55,15 +55,15 @@ def tokenise(
 ) -> Tokenised:
     """Writes the tokens of text files as shards that `data.files=out` reads; the same call again goes on where it was.
 
-    The documents of a shard are those of `data.load_stream(files=files, tokenizer=tokenizer)`, each after the tokenizer's
-    BOS. A split that files name is in the names of the shards too.
+    The stream is that of `load_stream(files=files, tokenizer=tokenizer)`. A split that files name is in the names of the
+    shards too.
 
     Args:
       files, field: as in `load_documents`.
       out: the folder, which is made.
       tokenizer: as in `load_tokenizer`. A tokenizer.json is copied into the folder.
       processes: number of processes; None: one for each core. Their threads use all cores.
-      begin: called with the bytes of all files; returns what is called with bytes that were read.
+      begin: called with the bytes of all files; returns a function that is called with bytes that were read since.
 
     Raises:
       ValueError: no text; a file that cannot be read; the folder holds tokens of other files or of another tokenizer.
@@ -82,10 +82,9 @@ def tokenise(
     advance = begin(sum(size for _, size in sources))
     advance(sum(path.stat().st_size for group in groups if group not in left for path in group.paths))
     cores = len(os.sched_getaffinity(0))
-    count = min(processes or cores, len(left))
-    if count <= 1:
+    if (count := min(processes or cores, len(left))) <= 1:
         for group in left:
-            _write_group(group, out, made, field, lambda read: bool(advance(read)) and False)
+            _write_group(group, out, made, field, advance)
     else:
         _in_processes(left, (out, tokenizer, field), count, -(-2 * cores // count), advance)
     return _end(out, about, groups)
@@ -98,13 +97,15 @@ def _begin(out: pathlib.Path, about: dict[str, Any]) -> Tokenised | None:
       ValueError: the folder belongs to other files, or to another tokenizer.
     """
     index = out / INDEX
-    if not index.exists():
+    if not index.exists() or not any(out.glob("[!.]*.bin")):
         out.mkdir(parents=True, exist_ok=True)
+        for record in out.glob(".*.json"):
+            record.unlink()
         replace_file(index, json.dumps(about | {"shards": None}).encode())
         return None
     before = read_index(index)
     if differ := [name for name, value in about.items() if name != "name" and before.get(name) != value]:
-        raise ValueError(f"{out} holds the tokens of another {differ[0]}: give another --out, or remove it")
+        raise ValueError(f"the tokens in {out} differ in their {differ[0]}: give another --out, or remove it")
     return None if before["shards"] is None else _numbers(before)
 
 
@@ -153,18 +154,11 @@ def _write_group(group: _Group, out: pathlib.Path, tokenizer: Tokenizer, field: 
     shards, texts = {}, _sized(group.paths, field, report)
     for number, part in itertools.groupby(texts, lambda pair: pair[0] // SHARD):
         path = out / f"{group.stem}_{number:03d}.bin"
-        if path.exists():
-            for _ in part:
-                pass
-        else:
+        if not path.exists():  # groupby passes over what is left of a part
             _write_shard(path, (text for _, text in part), tokenizer)
         if path.exists():  # not if all texts of it were empty
             shards[path.name] = _described(path)
     replace_file(_record(out, group), json.dumps(shards).encode())
-
-
-class Stopped(Exception):
-    """Another process has failed."""
 
 
 def _sized(paths: Sequence[pathlib.Path], field: str, report: Report) -> Iterator[tuple[int, bytes]]:
@@ -176,10 +170,8 @@ def _sized(paths: Sequence[pathlib.Path], field: str, report: Report) -> Iterato
             yield before, text
             before, unsaid = before + len(text), unsaid + len(text)
             if unsaid >= BATCH:
-                unsaid = 0
-                if report(read - told):
-                    raise Stopped
-                told = read
+                report(read - told)
+                told, unsaid = read, 0
         report(path.stat().st_size - told)
 
 
@@ -191,12 +183,9 @@ def _write_shard(path: pathlib.Path, texts: Iterator[bytes], tokenizer: Tokenize
     with naming(path, SHARD // 2), new.open("wb") as file:
         file.seek(HEADER_BYTES)
         for batch in _batches(texts):
-            encoded = [np.concatenate([bos, each.astype(dtype)]) for each in tokenizer.encode(batch) if len(each)]
-            starts += (
-                [count + each for each in itertools.accumulate(map(len, encoded[:-1]), initial=0)] if encoded else []
-            )
-            count += sum(map(len, encoded))
-            file.writelines(each.data for each in encoded)
+            for each in filter(len, tokenizer.encode(batch)):
+                starts.append(count)
+                count += file.write(np.concatenate([bos, each.astype(dtype)]).data) // bos.itemsize
         file.seek(0)
         file.write(header(count, dtype))
         file.flush()
@@ -226,6 +215,10 @@ def _described(path: pathlib.Path) -> dict[str, Any]:
     _, tokens = open_shard(path)
     documents = len(np.load(starts_path(path), "r", allow_pickle=False))
     return {"tokens": len(tokens), "documents": documents, "sha256": hashlib.sha256(tokens.data).hexdigest()}
+
+
+class Stopped(Exception):
+    """Another process has failed, or the user has had enough."""
 
 
 _worker: dict[str, Any] = {}  # of a process of `_in_processes`
@@ -259,9 +252,10 @@ def _begin_worker(out: pathlib.Path, tokenizer: str, field: str, threads: int, r
 
 
 def _in_worker(group: _Group) -> None:
-    def report(read: int) -> bool:
+    def report(read: int) -> None:
         with _worker["read"].get_lock():
             _worker["read"].value += read
-        return _worker["stop"].is_set()
+        if _worker["stop"].is_set():
+            raise Stopped
 
     _write_group(group, _worker["out"], _worker["tokenizer"], _worker["field"], report)

@@ -111,12 +111,13 @@ def test_a_prepared_folder_belongs_to_its_texts_and_tokenizer(texts, file, tmp_p
     assert prepare(texts, file, out) == 0
     assert contents(out) == before
     assert prepare(texts, "bytes", out) == 2
-    assert "holds the tokens of another tokenizer: give another --out" in capsys.readouterr().err
+    assert "differ in their tokenizer: give another --out" in capsys.readouterr().err
     assert prepare(out, "bytes", tmp_path / "other") == 2
     assert "names shards of tokens: give texts" in capsys.readouterr().err
     one = f"--files={texts}/validation.jsonl"
     assert main([one, "--field=x", f"--tokenizer={file}", f"--out={tmp_path / 'field'}"]) == 2
     assert "has no text 'x' but text" in capsys.readouterr().err
+    assert main([one, f"--tokenizer={file}", f"--out={tmp_path / 'field'}"]) == 0
     for tokenizer, message in (
         (data.BYTES, r"were made by .*tokenizer\.json, not by bytes: set data\.tokenizer"),
         (data.load_tokenizer(file, bos=False), r"begin with \[1\], so data\.bos cannot leave it out"),
