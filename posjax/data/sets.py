@@ -42,7 +42,9 @@ SETS = {
 # A user's own data: {flag: its kind}.
 OWN = {
     "--config.data.name=folder --config.data.data_dir=DIR": Entry("images", True, "pictures, DIR/<class>/<picture>"),
-    "--config.data.files=DIR": Entry("text", True, "texts and tables in DIR and below, or what a glob names"),
+    "--config.data.files=DIR": Entry(
+        "text", True, "texts, tables or shards of tokens in DIR and below, or what a glob names"
+    ),
 }
 
 # Random data, for speeds and plans.

@@ -154,7 +154,7 @@ def _write_group(group: _Group, out: pathlib.Path, tokenizer: Tokenizer, field: 
     shards, texts = {}, _sized(group.paths, field, report)
     for number, part in itertools.groupby(texts, lambda pair: pair[0] // SHARD):
         path = out / f"{group.stem}_{number:03d}.bin"
-        if not path.exists():  # groupby passes over what is left of a part
+        if not path.exists():  # groupby skips the rest of a part
             _write_shard(path, (text for _, text in part), tokenizer)
         if path.exists():  # not if all texts of it were empty
             shards[path.name] = _described(path)
