@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import pathlib
+import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -96,6 +97,8 @@ def _begin(out: pathlib.Path, about: dict[str, Any]) -> Tokenised | None:
     Raises:
       ValueError: the folder belongs to other files, or to another tokenizer.
     """
+    for left in out.glob(".*.bin.*"):  # of processes that were killed
+        left.unlink()
     index = out / INDEX
     if not index.exists() or not any(out.glob("[!.]*.bin")):
         out.mkdir(parents=True, exist_ok=True)
@@ -178,7 +181,7 @@ def _sized(paths: Sequence[pathlib.Path], field: str, report: Report) -> Iterato
 def _write_shard(path: pathlib.Path, texts: Iterator[bytes], tokenizer: Tokenizer) -> None:
     """Writes a shard and the starts of its documents; it has its name only when it is whole."""
     dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32
-    new, starts, count = path.with_name(f".{path.name}"), [], 0
+    new, starts, count = path.with_name(f".{path.name}.{os.getpid()}"), [], 0
     bos = np.array(tokenizer.bos, dtype)
     with naming(path, SHARD // 2), new.open("wb") as file:
         file.seek(HEADER_BYTES)
@@ -218,7 +221,7 @@ def _described(path: pathlib.Path) -> dict[str, Any]:
 
 
 class Stopped(Exception):
-    """Another process has failed, or the user has had enough."""
+    """The first process is at its end."""
 
 
 _worker: dict[str, Any] = {}  # of a process of `_in_processes`
@@ -247,6 +250,7 @@ def _in_processes(groups: Sequence[_Group], given: tuple, count: int, threads: i
 
 
 def _begin_worker(out: pathlib.Path, tokenizer: str, field: str, threads: int, read: Any, stop: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process stops the others
     os.environ["RAYON_NUM_THREADS"] = str(threads)  # read when the first texts are encoded
     _worker.update(out=out, tokenizer=load_tokenizer(tokenizer), field=field, read=read, stop=stop)
 
@@ -255,7 +259,7 @@ def _in_worker(group: _Group) -> None:
     def report(read: int) -> None:
         with _worker["read"].get_lock():
             _worker["read"].value += read
-        if _worker["stop"].is_set():
+        if _worker["stop"].is_set() or not multiprocessing.parent_process().is_alive():
             raise Stopped
 
     _write_group(group, _worker["out"], _worker["tokenizer"], _worker["field"], report)
