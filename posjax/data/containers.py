@@ -112,8 +112,7 @@ class Tokens:
     def __getitem__(self, index: "slice | np.ndarray") -> "Tokens | np.ndarray":
         if isinstance(index, slice):
             first, stop, _ = index.indices(len(self))
-            a, b = np.searchsorted(self._starts, [first, max(stop, first + 1)], side="right") - 1
-            pairs = zip(self._starts[a : b + 1].tolist(), self._arrays[a : b + 1], strict=False)
+            pairs = zip(self._starts.tolist(), self._arrays, strict=False)
             return Tokens([array[max(0, first - start) : max(0, stop - start)] for start, array in pairs])
         index = np.asarray(index)
         flat, read = index.reshape(-1), np.empty(index.size, self._arrays[0].dtype)
