@@ -120,7 +120,7 @@ def test_mistakes_are_named(code):
     ):
         with pytest.raises(ValueError, match=message):
             load(name, split)
-    for taken in ("rings", "digits", "folder"):
+    for taken in ("rings", "digits", "folder", "synthetic_tokens"):
         with pytest.raises(ValueError, match=taken):
             data.register(taken)
     image = np.zeros((2, 4, 4), np.uint8)

@@ -176,3 +176,15 @@ def test_weight_decay_leaves_tables_and_offsets_alone(data_dir, small):
         assert {name for name, decayed in names.items() if decayed} == {
             name for name in names if name.endswith(("/kernel", "/embedding"))
         }
+
+
+def test_synthetic_data_give_every_step_the_same_batch():
+    text = make_task(small_decoder(None, data__name="synthetic_tokens", model__vocab_size=300))
+    images = make_task(small_vit(None, data__name="synthetic_images", data__image_size=(8, 12), data__classes=3))
+    for task, name in ((text, "tokens"), (images, "image")):
+        batches = task.batches(0)
+        assert batches[7][name] is (first := batches[0][name])
+    assert (text.model.vocab_size, text.train_data.tokens.max()) == (300, 299)
+    assert (images.classes, first.shape) == (3, (16, 8, 12, 3))
+    with pytest.raises(ValueError, match="synthetic_tokens for language models"):
+        make_task(small_vit(None, data__name="synthetic_tokens"))

@@ -231,6 +231,13 @@ def test_an_encoding_is_not_compared_with_itself():
         plan(single(), encodings=("none", "rope", "rope()"))
 
 
+def test_random_data_are_refused():
+    with pytest.raises(
+        ValueError, match=r"row 'none' of 'synthetic_images_vit': data\.name='synthetic_images' is random"
+    ):
+        plan(single(data={"name": "synthetic_images"}), encodings=("none",), seeds="0")
+
+
 def test_a_training_without_a_field_that_it_reads_late_is_refused():
     whole = config("vit")
     training_of(whole, {}, "x")
