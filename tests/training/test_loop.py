@@ -30,7 +30,7 @@ def _forgotten():
 def decoder(data_dir, **overrides):
     """With everything that draws at random, so that a run resumed with another key would differ."""
     sizes = {"eval_batch_size": 8, "eval_tokens": 257, "model__encoding": "learned", "model__dropout": 0.1}
-    sizes["optimizer__learning_rate"] = 0.02
+    sizes |= {"optimizer__learning_rate": 0.02, "ema": 0.75}
     return small_decoder(data_dir, **sizes | overrides)
 
 

@@ -13,6 +13,7 @@ from small import small_decoder, small_vit
 from test_tasks import answering, of_pixels
 
 from posjax.training import loop
+from posjax.training.clock import UNKNOWN_TIMES, Clock
 from posjax.training.evaluate import evaluate, headline
 from posjax.training.long_task import LongDocuments
 from posjax.training.optimizer import make_optimizer
@@ -159,13 +160,16 @@ def test_slots_without_an_image_weigh_nothing_and_images_are_flipped_if_asked(na
 def test_the_clock_counts_earlier_processes_and_takes_the_median(monkeypatch):
     """Three steps warm up; one of five was stuck for 100 seconds."""
     now = [1000.0]
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
-    clock = loop.Clock(elapsed=500.0, step_time=7.0)
-    assert clock.times() == {"elapsed": 500.0, "step_time": 7.0}
+    monkeypatch.setattr("posjax.training.clock.time.perf_counter", lambda: now[0])
+    clock = Clock(elapsed=500.0, step_time=7.0, in_steps=400.0)
+    assert clock.times() == {"elapsed": 500.0, "step_time": 7.0, "in_steps": 400.0}
     for seconds in (50, 50, 50, 1, 2, 100, 2, 3):
         now[0] += seconds
         clock.tick()
-    assert clock.times() == {"elapsed": 758.0, "step_time": 2.0}
+    assert clock.times() == {"elapsed": 758.0, "step_time": 2.0, "in_steps": 400 + 8 * 108 / 5}
+    clock.go_on_from(600.0)  # a kill lost 100 seconds
+    assert clock.efficiency() == {"goodput": pytest.approx((400 + 8 * 108 / 5) / 858)}
+    assert Clock(**UNKNOWN_TIMES, began=0.0).efficiency() == {}
 
 
 def test_an_answer_weighs_what_it_is_told_beside_text(data_dir):
