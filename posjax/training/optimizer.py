@@ -235,7 +235,7 @@ def layer_factors(params: Any, layer_decay: float) -> Any:
       ValueError: the model has no blocks.
     """
     layers = jax.tree.map_with_path(lambda path, _: _layer_of(path), params)
-    depth = max(layer for layer in jax.tree.leaves(layers) if layer < math.inf)
+    depth = max((layer for layer in jax.tree.leaves(layers) if layer < math.inf), default=0)
     if depth == 0:
         raise ValueError(f"layer_decay={layer_decay} needs a model of blocks; None for no decay")
     return jax.tree.map(lambda layer: layer_decay ** (depth + 1 - min(layer, depth + 1)), layers)

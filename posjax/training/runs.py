@@ -21,8 +21,8 @@ from posjax.jsonl import strict
 from posjax.pretrained.files import WeightsFile, write_safetensors
 from posjax.pretrained.parameters import is_encoding, paths_of, tree_of
 from posjax.training.checkpoints import CheckpointError, Checkpoints
-from posjax.training.identity import RUN, counting_fields, digest, read_run, user_files, write_run
 from posjax.training.clock import UNKNOWN_TIMES
+from posjax.training.identity import RUN, counting_fields, digest, read_run, user_files, write_run
 from posjax.training.loop import Result
 from posjax.training.mesh import fetched
 from posjax.training.step import starter
