@@ -70,10 +70,8 @@ def init_state(
         init_key, key = jax.random.split(jax.random.key(seed))
         params = task.init(init_key) if given is None else given
         # The sums of an optimizer become float32, also with bfloat16 parameters: they start so.
-        opt_state = optimizer.init(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params))
-        # Copies: a step gives up the buffers of parameters and average, which must not be the same.
-        ema = jax.tree.map(lambda leaf: jnp.array(leaf, jnp.float32, copy=True), params) if averages else None
-        return params, opt_state, key, ema
+        start = optax.tree.cast(params, jnp.float32)
+        return params, optimizer.init(start), key, start if averages else None
 
     return State(jnp.int32(0), *jax.vmap(one)(jnp.asarray(seeds, jnp.uint32), initial))
 
