@@ -35,15 +35,15 @@ LINES = {
     "posjax/hf": 1_267,
     "posjax/models": 2_595,  # products by part and gradients of biases on TPUs: +46; gradients of logits, heads: +34
     "posjax/pretrained": 4_007,
-    "posjax/training": 3_319,  # chunks of logits by memory: +17; speed and traces: +155; logits made once: +62
-    "experiments": 2_371,  # plan --compile: +56; flags: +30; the benchmark of trainings: +48
+    "posjax/training": 3_602,  # optimizers and layer-wise decay: +155; averages: +50; waits and goodput: +75
+    "experiments": 2_373,  # flags: +30; the benchmark of trainings: +48; waits: +2
     "experiments/analysis": 3_545,
     "experiments/atlas": 4_804,
-    "experiments/benchmarks": 3_856,  # machines that are not here: +762; trainings beside torch: +490
-    "experiments/report": 3_432,  # a results page
+    "experiments/benchmarks": 3_858,  # machines that are not here: +762; trainings beside torch: +490; averages: +2
+    "experiments/report": 3_435,  # a results page; goodput: +3
     "experiments/studies": 2_678,
-    "configs": 4_347,  # model.vocab_size of a decoder
-    "tests": 38_212,  # described machines: +258; speed, forms for TPUs: +150; trainings: +150; shapes: +20
+    "configs": 4_361,  # model.vocab_size of a decoder; optimizers and averages in three configs: +14
+    "tests": 38_399,  # trainings: +150; shapes: +20; optimizers and averages: +187
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

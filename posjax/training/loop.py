@@ -196,8 +196,8 @@ def train(
 
         trace = stack.enter_context(Trace(profile, start + WARM_UP + 1))
         any_stop, metrics, pending = AnyStop(should_stop, programs.mesh), None, None
-        batches = _batches(task, seeds, programs.share, start, config.steps)
-        for taken, batch in enumerate(clock.timed(batches), start + 1):
+        batches = clock.timed(_batches(task, seeds, programs.share, start, config.steps))
+        for taken, batch in enumerate(batches, start + 1):
             batch = on_devices(programs.mesh, batch, runs=True, share=programs.share)
             trace.before(taken, state)
             state, report = programs.take(state, batch)
@@ -208,18 +208,14 @@ def train(
             is_evaluated = taken == config.steps or (config.eval_every > 0 and taken % config.eval_every == 0)
             if stop or is_evaluated or taken % config.checkpoint_every == 0:
                 settle(*pending)
-                pending, scores = None, None
-                if is_evaluated:
-                    metrics, line = _evaluated(programs, state)
-                    scores = {task.headline: headline(task, metrics)}
-                    if writer:
-                        writer.write(taken, line)
+                pending, metrics = None, _evaluated(programs, state, writer) if is_evaluated else None
+                scores = {task.headline: headline(task, metrics)} if metrics else None
                 checkpoints.save(taken, {"state": state, "times": clock.times()}, scores)
                 clock.pause()
             if stop:
                 raise Stopped(taken)
         if metrics is None:  # the run was finished before this process began
-            metrics, _ = _evaluated(programs, state)
+            metrics = programs.evaluate(state.scored)
         return programs.result(state, metrics, clock)
 
 
@@ -249,11 +245,13 @@ def _batches(task: Task, seeds: tuple[int, ...], share: Share, start: int, end: 
             yield {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _evaluated(programs: Programs, state: State) -> tuple[Metrics, dict[str, list[float]]]:
-    """Returns the scores of a state and their line, which also has the scores of the parameters behind a moving average."""
+def _evaluated(programs: Programs, state: State, writer: MetricsWriter | None) -> Metrics:
+    """Returns and writes the scores of a state; with a moving average it writes the last parameters' scores too."""
     metrics = programs.evaluate(state.scored)
     last = {} if state.ema is None else _line_of(programs.evaluate(state.params), "last_eval")
-    return metrics, _line_of(metrics) | last
+    if writer:
+        writer.write(int(state.step), _line_of(metrics) | last)
+    return metrics
 
 
 def _line_of(metrics: Metrics, kind: str = "eval") -> dict[str, list[float]]:

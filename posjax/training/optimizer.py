@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import optax
 from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
@@ -30,6 +31,7 @@ _MATRICES = (
 _BLOCK = re.compile(r"(block|encoding)_(\d+)")
 # Other parameters outside of blocks stand before them.
 _AFTER_BLOCKS = re.compile(r"(pooled_)?norm|head(_\w+)?|map|pre_logits|decoder_bias")
+_START = 0.02  # deviation of timm's kernels before training
 _COUNT = re.compile(r"(\d+(?:\.\d+)?) ?(|Ki|Mi|Gi|k|M|G) (epochs|tokens)")
 _PREFIXES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 
@@ -138,7 +140,8 @@ def make_optimizer(
       (arXiv:1711.05101).
     - "lamb": AdamW's update (with 1e-6) times |w| / |update| of each parameter that `decays`; You et al. 2020
       (arXiv:1904.00962). Other parameters have no such factor, as in apex's FusedLAMB and timm's Lamb; both also clip by a
-      global norm of 1. timm leaves the factor out of all parameters where weight_decay is 0; here it stays.
+      global norm of 1. timm leaves the factor out of all parameters where weight_decay is 0; here it stays. Heads of
+      images start at 0 here, from which a factor of |w| would hardly let them go: |w| is at least its value in timm's start.
     - "muon": Jordan 2024 (github KellerJordan/Muon) for the matrices of blocks (`matrix_axes`), AdamW for all else: the
       momentum of 0.95 (Nesterov) is made orthogonal by five Newton-Schulz iterations, and multiplied by
       0.2 sqrt(max(rows, columns)), so that learning rate and weight decay are AdamW's; Liu et al. 2025 (arXiv:2502.16982).
@@ -187,10 +190,17 @@ def _adamw(rate, b1, b2, weight_decay, mask) -> optax.GradientTransformation:
 
 
 def _lamb(rate, b1, b2, weight_decay, mask) -> optax.GradientTransformation:
+    def with_ratio(path, update, param):
+        length, step = jnp.linalg.norm(param.astype(jnp.float32)), jnp.linalg.norm(update)
+        if _layer_of(path) == math.inf:
+            length = jnp.maximum(length, _START * math.sqrt(param.size))
+        return update * jnp.where((length > 0) & (step > 0), length / step, 1.0)
+
+    ratios = optax.stateless(functools.partial(jax.tree.map_with_path, with_ratio))
     return optax.chain(
         optax.scale_by_adam(b1=b1, b2=b2, eps=1e-6),
         optax.add_decayed_weights(weight_decay, mask),
-        optax.masked(optax.scale_by_trust_ratio(), mask),
+        optax.masked(ratios, mask),
         optax.scale_by_learning_rate(rate),
     )
 

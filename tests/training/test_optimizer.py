@@ -121,19 +121,19 @@ def run(optimizer, params, gradients):
 
 
 def test_lamb_by_hand():
-    """The norms of a matrix set its step; a bias, which does not decay, moves as by Adam."""
+    """The norms of a matrix set its step; a bias, which does not decay, moves as by Adam, and a head leaves 0."""
     rng = np.random.default_rng(0)
-    start = {"kernel": rng.normal(size=(3, 2)), "bias": rng.normal(size=2)}
+    start = {"kernel": rng.normal(size=(3, 2)), "bias": rng.normal(size=2), "head": np.zeros((2, 2))}
     gradients = [jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), start) for _ in range(2)]
     given = dict(learning_rate=0.1, total_steps=10, schedule="constant", clip_norm=None, b1=0.8, b2=0.9)
     optimizer, _ = make_optimizer(name="lamb", weight_decay=0.5, **given)
     found = run(optimizer, *jax.tree.map(np.float32, (start, gradients)))
-    for name, decay in (("kernel", 0.5), ("bias", 0.0)):
+    for name, decay, least in (("kernel", 0.5, 0.0), ("bias", 0.0, 0.0), ("head", 0.5, 0.02 * 2)):
         w, m, v = start[name], 0.0, 0.0
         for t, g in enumerate(each[name] for each in gradients):
             m, v = 0.8 * m + 0.2 * g, 0.9 * v + 0.1 * g * g
             step = (m / (1 - 0.8 ** (t + 1))) / (np.sqrt(v / (1 - 0.9 ** (t + 1))) + 1e-6) + decay * w
-            w = w - 0.1 * step * (np.linalg.norm(w) / np.linalg.norm(step) if decay else 1.0)
+            w = w - 0.1 * step * (max(np.linalg.norm(w), least) / np.linalg.norm(step) if decay else 1.0)
         np.testing.assert_allclose(found[name], w, rtol=1e-5)
 
 
