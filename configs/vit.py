@@ -106,6 +106,7 @@ def _model() -> ConfigDict:
     model.layer_scale = config_dict.placeholder(float)  # initial value of LayerScale; None: no LayerScale
     model.dropout = 0.0
     model.drop_path = 0.0  # rate of stochastic depth in the last layer
+    model.drop_path_constant = config_dict.placeholder(bool)  # True: that rate in all layers; None: rising from 0
     model.patch_dropout = 0.0
     model.implementation = "auto"  # auto, dense, blockwise, ...: an implementation of posjax.attend
     model.scan = False  # True: blocks are a loop, which compiles faster

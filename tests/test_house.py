@@ -33,7 +33,7 @@ LINES = {
     "posjax/describe": 3_738,
     "posjax/encodings": 9_394,  # rotation by a product and potentials: +43; biases of a line from one row: +47
     "posjax/hf": 1_267,
-    "posjax/models": 2_595,  # products by part and gradients of biases on TPUs: +46; gradients of logits, heads: +34
+    "posjax/models": 2_598,  # one rate of stochastic depth: +3; products by part and gradients of biases on TPUs: +46; gradients of logits, heads: +34
     "posjax/pretrained": 4_007,
     "posjax/training": 3_602,  # optimizers and layer-wise decay: +155; averages: +50; waits and goodput: +75
     "experiments": 2_373,  # flags: +30; the benchmark of trainings: +48; waits: +2
@@ -42,8 +42,8 @@ LINES = {
     "experiments/benchmarks": 3_858,  # machines that are not here: +762; trainings beside torch: +490; averages: +2
     "experiments/report": 3_435,  # a results page; goodput: +3
     "experiments/studies": 2_678,
-    "configs": 4_361,  # model.vocab_size of a decoder; optimizers and averages in three configs: +14
-    "tests": 38_412,  # trainings: +150; shapes: +20; optimizers and averages: +200
+    "configs": 4_362,  # model.vocab_size of a decoder; optimizers and averages in three configs: +15
+    "tests": 38_415,  # trainings: +150; shapes: +20; optimizers and averages: +203
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {
