@@ -425,7 +425,8 @@ def how_to_read(records: Records, tables: Sequence[StudyTable], judged: Sequence
     parts += ["A step is one of all seeds together, divided by their number."] if times else []
     if any(record.speed for record in records):
         parts.append(
-            "Tokens and images a second are of all seeds together, as is the share of the device's peak (MFU)."
+            "Tokens and images a second are of all seeds together, as is the share of the device's peak (MFU). Goodput is "
+            "the share of a training's time in steps that were kept; the wait for data is the mean over steps."
         )
     versions = {
         f"{name} {value}": None for record in records for name, value in record.versions.items() if name in _SHOWN

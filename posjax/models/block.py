@@ -81,6 +81,7 @@ class BlockConfig:
       layer_scale: initial value of a learned factor on each channel of a branch (Touvron et al. 2021, arXiv 2103.17239).
       dropout: rate, on each branch's output.
       drop_path: rate of stochastic depth in the last block; it grows linearly from 0 (see `drop_path`).
+      drop_path_constant: True: all blocks have this rate, as in DeiT III (Touvron et al. 2022, arXiv 2204.07118).
       implementation: of attention, see `posjax.attend`.
       dtype, attention_dtype, param_dtype: of activations; of q, k and v (None: dtype); of parameters.
       context: the devices that share each sequence.
@@ -123,6 +124,7 @@ class BlockConfig:
     layer_scale: float | None = None
     dropout: float = 0.0
     drop_path: float = 0.0
+    drop_path_constant: bool | None = None
     implementation: str = "auto"
     dtype: Any = jnp.float32
     attention_dtype: Any = None

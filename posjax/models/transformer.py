@@ -158,6 +158,7 @@ class Transformer(nn.Module):
         c = self.block
         key = self.make_rng("dropout") if train and (c.dropout or c.drop_path) else None
         rates = [c.drop_path * layer / max(self.depth - 1, 1) for layer in range(self.depth)]
+        rates = [c.drop_path] * self.depth if c.drop_path_constant else rates
         return [dict(rate=rate, key=key if key is None else jax.random.fold_in(key, i)) for i, rate in enumerate(rates)]
 
     def _blocks(self, x, layers: list["_Layer"], memory, caches, cache_size):

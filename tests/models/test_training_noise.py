@@ -34,10 +34,11 @@ def test_stochastic_depth_grows_to_its_rate():
             rates.append(rate)
         return call(*args, **kwargs)
 
-    model = vit(depth=4, drop_path=0.3)
-    with nn.intercept_methods(note):
-        jax.eval_shape(lambda: model.init(jax.random.key(0), *model.example(channels=3)))
-    np.testing.assert_allclose(rates, [0, 0.1, 0.2, 0.3])
+    for constant in (None, True):
+        model = vit(depth=4, drop_path=0.3, drop_path_constant=constant)
+        with nn.intercept_methods(note):
+            jax.eval_shape(lambda model=model: model.init(jax.random.key(0), *model.example(channels=3)))
+    np.testing.assert_allclose(rates, [0, 0.1, 0.2, 0.3, *[0.3] * 4])
 
 
 def test_drop_path_drops_whole_branches_of_whole_images():

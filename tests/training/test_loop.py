@@ -14,6 +14,7 @@ from posjax.training import loop
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.identity import describe_run, identity, refuse_other_run
 from posjax.training.loop import Programs, Stopped, train
+from posjax.training.mesh import on_devices
 from posjax.training.optimizer import make_optimizer
 from posjax.training.step import State, init_state, make_step
 from posjax.training.tasks import make_task
@@ -30,7 +31,7 @@ def _forgotten():
 def decoder(data_dir, **overrides):
     """With everything that draws at random, so that a run resumed with another key would differ."""
     sizes = {"eval_batch_size": 8, "eval_tokens": 257, "model__encoding": "learned", "model__dropout": 0.1}
-    sizes["optimizer__learning_rate"] = 0.02
+    sizes |= {"optimizer__learning_rate": 0.02, "ema": 0.75}
     return small_decoder(data_dir, **sizes | overrides)
 
 
@@ -96,10 +97,24 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data_dir, whole, tmp_pat
     lines = metrics_of(workdir)
     assert lines == metrics_of(tmp_path / "parts")
     assert [line["step"] for line in lines if "loss" in line] == list(range(1, 13))
+    assert lines[-1]["last_eval_loss@16"] == programs_of(config).evaluate(whole.state.params)["loss"]["16"].tolist()
+    assert lines[-1]["eval_loss@16"] == whole.metrics["loss"]["16"].tolist() != lines[-1]["last_eval_loss@16"]
     # A third start of a finished run takes no step, and what is only written may change.
     config = decoder(data_dir, log_every=2, checkpoint_every=3, keep_last=5, eval_every=4)
     again = run(config, tmp_path / "parts", on_step=lambda *_: pytest.fail("took a step"))
     assert_same((again.state, again.metrics), (whole.state, whole.metrics))
+
+
+def test_a_run_averages_as_its_config_says(data_dir):
+    programs = programs_of(decoder(data_dir))
+    state = programs.start(None)
+    before = jax.tree.map(np.array, state.params)
+    batches = [programs.task.batches(seed)[0] for seed in (0, 1)]
+    batch = on_devices(programs.mesh, jax.tree.map(lambda *x: np.stack(x), *batches), runs=True)
+    for _ in range(2):  # the rate of the first step is 0
+        state, _ = programs.step(state, batch)
+    after = jax.tree.map(lambda old, new: 0.75 * old + 0.25 * np.asarray(new), before, state.params)
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7), state.ema, after)
 
 
 def test_a_full_disk_is_refused_before_the_first_step(data_dir, monkeypatch, tmp_path):
@@ -119,9 +134,11 @@ def test_a_run_killed_between_checkpoints_repeats_the_steps_since(data_dir, whol
     with pytest.raises(KeyboardInterrupt):
         run(config, tmp_path / "killed", on_step=die)
     assert steps(tmp_path / "killed") == [5]
-    taken = []
+    lost, taken = read_jsonl(tmp_path / "killed" / "metrics.jsonl")[-1]["elapsed"], []
     run(config, tmp_path / "killed", on_step=lambda step, report: taken.append(step))
     assert taken == list(range(6, 13))
+    elapsed = [line["elapsed"] for line in read_jsonl(tmp_path / "killed" / "metrics.jsonl") if "loss" in line]
+    assert elapsed[4] < lost < elapsed[5]  # the seconds of steps 6 to 8 count twice
     assert saved(tmp_path / "killed") == saved(workdir)
     assert metrics_of(tmp_path / "killed") == metrics_of(workdir)
 
