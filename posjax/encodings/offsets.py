@@ -20,6 +20,7 @@ from posjax.encodings.tables import numpy_if_known
 
 _FEW = 32  # queries in a block: fewer make its products slow
 _BLOCKS = 8
+_SQUARE = 128  # queries in a block that reads diagonals
 _ENOUGH = np.int32(2**30)
 
 
@@ -102,7 +103,26 @@ def sums_on_line(
     start = jnp.clip(1 - left - first, -width, num_k)
     around = jnp.pad(x, ((0, 0), (0, 0), (width, width)))
     near = jax.lax.dynamic_slice_in_dim(around, start + width, width, axis=2)
-    return jnp.concatenate([ends[0], shifted(near, left + right - 1, 1), ends[1]], axis=2)
+    between = [diagonals(near, left + right - 1)] if left + right > 1 else []
+    return jnp.concatenate([ends[0], *between, ends[1]], axis=2)
+
+
+def diagonals(x: Float[Array, "H T W"], count: int) -> Float[jax.Array, "H T C"]:
+    """Returns x[h, t, t : t + count]; W = T + count - 1."""
+    in_blocks = lambda x: diagonals_in_blocks(x, count)  # noqa: E731
+    return jax.lax.platform_dependent(x, tpu=in_blocks, default=lambda x: shifted(x, count, 1))
+
+
+def diagonals_in_blocks(x: Float[Array, "H T W"], count: int) -> Float[jax.Array, "H T C"]:
+    """Returns `diagonals`, in blocks of queries, which read few columns beside their own.
+
+    A TPU needs a third of the cycles and copies nothing; a CPU takes twice as long.
+    """
+    heads, num_q, _ = x.shape
+    size = min(_SQUARE, num_q)
+    x = jnp.pad(x, ((0, 0), (0, -num_q % size), (0, -num_q % size)))
+    blocks = [x[:, i : i + size, i : i + size + count - 1] for i in range(0, num_q, size)]
+    return shifted(jnp.stack(blocks, axis=1), count, 1).reshape(heads, -1, count)[:, :num_q]
 
 
 def at_line(
