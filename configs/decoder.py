@@ -62,9 +62,11 @@ def get_config(what: str = "") -> ConfigDict:
 
 def _data() -> ConfigDict:
     data = ConfigDict()
-    data.name = "pydoc_topics"  # a text of `python -m experiments.prepare --list`, or a name for data.files
+    # A text of `python -m experiments.prepare --list`, or a name for data.files; or synthetic_tokens: random ones of
+    # model.vocab_size, for speed and plans.
+    data.name = "pydoc_topics"
     data.data_dir = config_dict.placeholder(str)  # folder of tensorflow-datasets' prepared sets
-    data.files = config_dict.placeholder(str)  # folder or glob of text files of your own
+    data.files = config_dict.placeholder(str)  # folder or glob of text files of your own, or of shards of tokens
     data.text_field = "text"  # name of the text in JSON lines, parquet and Arrow files
     data.tokenizer = config_dict.placeholder(str)  # path of a tokenizer.json; None: bytes
     data.bos = config_dict.placeholder(bool)  # False: no BOS before a text; None: as the tokenizer's template says

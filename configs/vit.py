@@ -54,7 +54,9 @@ def get_config() -> ConfigDict:
 
 def _data() -> ConfigDict:
     data = ConfigDict()
-    data.name = "digits"  # a set of `python -m experiments.prepare --list`
+    # A set of `python -m experiments.prepare --list`; or synthetic_images: random ones of image_size, for speed and plans.
+    data.name = "digits"
+    data.classes = config_dict.placeholder(int)  # number of classes of synthetic_images; None: 1,000
     data.data_dir = config_dict.placeholder(str)  # folder of tensorflow-datasets' prepared sets
     data.train_split = "train"
     data.eval_split = "test"

@@ -1,14 +1,21 @@
-"""Prepares a data set, from the network or from raw files that are already here.
+"""Prepares a data set, from the network or from raw files that are already here, or makes tokens of texts, once.
 
     python -m experiments.prepare --name=fashion_mnist                  # downloads
     python -m experiments.prepare --name=fashion_mnist --from=DIR       # DIR holds the four original .gz files
+    python -m experiments.prepare --files=DIR --tokenizer=tokenizer.json --out=TOKENS
     python -m experiments.prepare --list
 
-TensorFlow is not needed. A prepared set is not prepared again. Errors are one line and exit code 2.
+The third one writes the tokens of texts (a directory or a glob, as config.data.files takes them) as memory-mapped shards, on
+all cores; --config.data.files=TOKENS --config.data.tokenizer=TOKENS trains on them. After a kill the same command goes on.
+
+TensorFlow is not needed. Nothing is prepared twice. Errors are one line and exit code 2.
 """
 
 import argparse
+import contextlib
+import functools
 import sys
+from collections.abc import Callable
 
 from experiments import cli
 
@@ -18,14 +25,23 @@ def main(argv: list[str] | None = None) -> int:
     parser = cli.parser("prepare", __doc__, imports=False)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--name", help="the set; --list shows them")
+    what.add_argument("--files", metavar="DIR_OR_GLOB", help="texts that become tokens")
     what.add_argument("--list", action="store_true", help="show the known sets")
     parser.add_argument("--from", dest="source", metavar="DIR", help="directory with the original raw files")
     parser.add_argument("--data_dir", metavar="DIR", help="directory of prepared sets (default: TFDS's own)")
+    parser.add_argument("--tokenizer", help="tokenizer.json of --files, or a folder that holds one; bytes for bytes")
+    parser.add_argument("--out", type=cli.directory, metavar="DIR", help="directory of the shards of --files")
+    parser.add_argument("--field", default="text", help="name of the text in tables of --files (default: text)")
+    parser.add_argument("--processes", type=cli.positive, help="number of processes for --files (default: one a core)")
     args = parser.parse_args(argv)
-    return cli.answer(_list if args.list else lambda: _prepare(args), traceback=args.traceback)
+    if args.files and not (args.tokenizer and args.out):
+        parser.error("--files takes --tokenizer=tokenizer.json and --out=DIR")
+    work = _list if args.list else _tokenise if args.files else _prepare
+    return cli.answer(functools.partial(work, args), traceback=args.traceback)
 
 
-def _list() -> None:
+def _list(args: argparse.Namespace) -> None:
+    del args
     from posjax.data.sets import OWN, SETS
 
     for name, entry in SETS.items():
@@ -43,6 +59,22 @@ def _prepare(args: argparse.Namespace) -> None:
     print(f"{done.name}: {'prepared' if done.made_now else 'was prepared already'} in {done.path}")
     for split, examples in done.splits.items():
         print(f"  {split:12}{examples:>8,} examples")
+
+
+def _tokenise(args: argparse.Namespace) -> None:
+    from experiments.progress import bar
+    from posjax.data.tokenising import tokenise
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(cli.alone_in(args.out, "prepare"))
+
+        def begin(total: int) -> Callable[[int], None]:
+            return stack.enter_context(bar(total, "B", unit_scale=True, unit_divisor=1024)).update
+
+        options = dict(processes=args.processes, begin=begin)
+        done = tokenise(args.files, args.out, args.tokenizer, args.field, **options)
+    counts = f"{done.tokens:,} tokens of {done.documents:,} documents in {done.shards:,} shards"
+    print(f"{args.out}: {counts}, digest {done.digest}")
 
 
 if __name__ == "__main__":

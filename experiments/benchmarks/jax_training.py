@@ -67,40 +67,20 @@ def training_config(case: Mapping[str, Any]) -> "ConfigDict":
         "batch_size": case["batch"],
     }
     if "image" in case:
-        config, source = load("configs/vit.py"), _noise(case["batch"], case["image"], case["classes"])
-        fields |= {"model.patch_size": case["patch"]}
+        config, kind = load("configs/vit.py"), "images"
+        fields |= {"model.patch_size": case["patch"], "data.image_size": (case["image"],) * 2}
+        fields |= {"data.classes": case["classes"], "eval_batch_size": case["batch"]}
     else:
-        config, source = load("configs/decoder.py"), _noise((case["batch"] + 1) * case["length"])
+        config, kind = load("configs/decoder.py"), "tokens"
         fields |= {"model.vocab_size": case["vocabulary"], "data.positions": "stream"}
         fields |= {"data.length": case["length"], "eval_lengths": (case["length"],)}
-    config.update_from_flattened_dict({**fields, "data.name": source, **case.get("fields", {})})
+    config.update_from_flattened_dict({**fields, "data.name": f"synthetic_{kind}", **case.get("fields", {})})
     return config
 
 
-def _noise(count: int, side: int | None = None, classes: int | None = None) -> str:
-    """Registers a data set of so many random images, or of one text of so many random bytes; returns its name."""
-    from posjax import data
-
-    rng, name = np.random.default_rng(0), f"noise {count} {side} {classes}"
-    if name in data.registered():
-        return name
-
-    def read(split: str, data_dir: Any) -> Any:
-        del split, data_dir
-        if side is None:
-            return [rng.integers(32, 127, count, np.uint8).tobytes()]
-        return rng.integers(256, size=(count, side, side, 3), dtype=np.uint8), rng.integers(classes, size=count)
-
-    data.register(name, classes=classes, splits=("train", "validation" if side is None else "test"))(read)
-    return name
-
-
 def _random_batch(programs: "Programs", case: Mapping[str, Any]) -> Mapping[str, jax.Array]:
-    """Returns a batch for every seed, on the devices; tokens are of the whole vocabulary."""
+    """Returns a batch for every seed, on the devices."""
     from posjax.training.mesh import on_devices
 
-    batch, seeds, rng = dict(programs.task.batches(0)[0]), case.get("seeds", 1), np.random.default_rng(0)
-    for name in ("tokens", "targets") if "tokens" in batch else ():
-        batch[name] = rng.integers(case["vocabulary"], size=batch[name].shape, dtype=np.int32)
-    batch = {name: np.stack([leaf] * seeds) for name, leaf in batch.items()}
+    batch = {name: np.stack([leaf] * case.get("seeds", 1)) for name, leaf in programs.task.batches(0)[0].items()}
     return on_devices(programs.mesh, batch, runs=True, share=programs.share)

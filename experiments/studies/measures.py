@@ -122,7 +122,7 @@ def scores(subject: Subject, options: ConfigDict) -> list[Metrics]:
             sets = isinstance(values, Mapping)
             of_seed[name] = {int(at): finite(x[index]) for at, x in values.items()} if sets else finite(values[index])
         tokenizer = getattr(run.task, "tokenizer", None)
-        if tokenizer is not None and tokenizer.digest and "loss" in of_seed:
+        if tokenizer is not None and tokenizer.rust and "loss" in of_seed:
             share = tokens_per_byte(tokenizer, run.task.eval_data.tokens)
             of_seed[PER_BYTE] = {at: finite(share * (x or math.nan)) for at, x in of_seed["loss"].items()}
         curve_of_seed = {"training loss": {step: loss[index] for step, loss in curve.items()}} if curve else {}
@@ -152,6 +152,7 @@ def lengths(subject: Subject, options: ConfigDict) -> list[Metrics]:
                 }
                 if documents.tokenizer.digest:
                     at[PERPLEXITY] = math.exp(loss.sliding)
+                if documents.tokenizer.rust:
                     at[f"{PER_BYTE} in sliding windows"] = loss.sliding * tokens_per_byte(documents.tokenizer, scored)
                 at |= {} if reader.temp_bytes is None else {BYTES: reader.temp_bytes}
                 for name, value in at.items():

@@ -15,6 +15,7 @@ from absl import logging
 from ml_collections import ConfigDict
 
 from experiments.studies.readings import RESIZED, Reading
+from posjax.data import SYNTHETIC
 from posjax.models.kinds import KINDS
 from posjax.spec import layers_text, nearest, parse_layers
 from posjax.training.classification import task_class
@@ -187,6 +188,10 @@ def training_of(table: ConfigDict, change: Mapping[str, Any], whose: str, start:
         raise ValueError(
             f"{whose}: its training has no field {missing[0]!r}: begin with the config of a single run, as that of "
             "configs/vit.py"
+        )
+    if training.data.get("name") in SYNTHETIC:
+        raise ValueError(
+            f"{whose}: data.name={training.data.name!r} is random, for speed and plans: give a study real data"
         )
     training = as_started(training, start)
     if start is not None:

@@ -34,8 +34,9 @@ from posjax.data.pipelines import epoch, image_batches, image_epoch, text_batche
 from posjax.data.preparing import Prepared, prepare
 from posjax.data.preprocess import native_grid, native_grids, preprocess, preprocess_native, read_image
 from posjax.data.retrieval import retrieval_batch
-from posjax.data.sets import SETS, register, registered
+from posjax.data.sets import SETS, SYNTHETIC, SYNTHETIC_IMAGES, SYNTHETIC_TOKENS, register, registered
 from posjax.data.subsets import held_out_names, spread, subset
+from posjax.data.synthetic import repeated, synthetic_images, synthetic_tokens
 from posjax.data.tokens import BYTES, Tokenizer, load_tokenizer
 from posjax.extras import require
 
@@ -46,6 +47,9 @@ __all__ = [
     "IMAGENET_MEAN",
     "IMAGENET_STD",
     "SETS",
+    "SYNTHETIC",
+    "SYNTHETIC_IMAGES",
+    "SYNTHETIC_TOKENS",
     "Documents",
     "Images",
     "NativeImages",
@@ -80,10 +84,13 @@ __all__ = [
     "read_image",
     "register",
     "registered",
+    "repeated",
     "retrieval_batch",
     "site_of",
     "spread",
     "subset",
+    "synthetic_images",
+    "synthetic_tokens",
     "text_batches",
     "text_epoch",
 ]

@@ -1,7 +1,10 @@
 """The containers of data sets: labelled images, of one size or of many, or a stream of tokens made of documents."""
 
+import dataclasses
 import functools
 import hashlib
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,22 +92,59 @@ class NativeImages:
         return self.pixels[start : start + height * width * self.channels].reshape(height, width, self.channels)
 
 
+class Tokens:
+    """Tokens [N] that lie in several arrays one after another, perhaps memory-mapped; read as an array is.
+
+    An array of indices in 0..N-1 gives the tokens there, and a slice other `Tokens`, without reading. `np.asarray` joins all.
+
+    >>> tokens = Tokens([np.arange(3), np.arange(10, 14)])
+    >>> tokens[np.array([[2, 3], [6, 0]])].tolist(), np.asarray(tokens[1:5]).tolist()
+    ([[2, 10], [13, 0]], [1, 2, 10, 11])
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray]):
+        self._arrays = [np.asarray(array) for array in arrays if len(array)] or [np.asarray(arrays[0])]
+        self._starts = np.cumsum([0, *map(len, self._arrays)], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def __getitem__(self, index: "slice | np.ndarray") -> "Tokens | np.ndarray":
+        if isinstance(index, slice):
+            first, stop, _ = index.indices(len(self))
+            a, b = np.searchsorted(self._starts, [first, max(stop, first + 1)], side="right") - 1
+            pairs = zip(self._starts[a : b + 1].tolist(), self._arrays[a : b + 1], strict=False)
+            return Tokens([array[max(0, first - start) : max(0, stop - start)] for start, array in pairs])
+        index = np.asarray(index)
+        flat, read = index.reshape(-1), np.empty(index.size, self._arrays[0].dtype)
+        own = np.searchsorted(self._starts, flat, side="right") - 1
+        edges = [0, *(np.flatnonzero(np.diff(own)) + 1).tolist(), len(flat)]
+        for a, b in itertools.pairwise(edges):  # windows: few runs of many tokens
+            if b > a:
+                read[a:b] = self._arrays[own[a]][flat[a:b] - self._starts[own[a]]]
+        return read.reshape(index.shape)
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        joined = self._arrays[0] if len(self._arrays) == 1 else np.concatenate(self._arrays)
+        return np.array(joined, dtype, copy=copy)
+
+
 @dataclass(frozen=True)
 class Text:
     """A split of text as one stream of tokens, its documents one after another.
 
     Attributes:
       name: the set's name.
-      tokens: [N] uint8, one byte a token, or int32, a tokenizer's ids.
+      tokens: [N] uint8, one byte a token, or int32, a tokenizer's ids; or `Tokens`, memory-mapped shards of uint16 or uint32.
       starts: [num_documents] int64, the offset in `tokens` where each document starts; starts[0] is 0, none is empty.
       digest: short sha256 of the decoded content.
       vocab_size: number of tokens of the vocabulary; every token is below it.
-      tokenizer: sha256 of the tokenizer's file; None for bytes.
+      tokenizer: sha256 of the tokenizer's file; None for bytes; a name where the file is not known.
       bos: tokens that begin every document, and every window of the text; () for none.
     """
 
     name: str
-    tokens: np.ndarray
+    tokens: np.ndarray | Tokens
     starts: np.ndarray
     digest: str
     vocab_size: int = 256
@@ -113,3 +153,14 @@ class Text:
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    def part(self, first: int, stop: int) -> "Text":
+        """Returns the tokens first..stop-1 as a text; the first of them opens a document."""
+        tokens = self.tokens[first:stop]
+        inside = self.starts[(self.starts > first) & (self.starts < stop)]
+        starts = np.concatenate([[0], inside - first])
+        if isinstance(tokens, Tokens):  # shards are not read for their digest
+            digest = digest_of(np.frombuffer(self.digest.encode(), np.uint8), np.array([first, stop]))
+        else:
+            digest = digest_of(tokens, starts)
+        return dataclasses.replace(self, tokens=tokens, starts=starts, digest=digest)

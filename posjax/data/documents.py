@@ -17,7 +17,8 @@ from posjax.data.loading import load_text, ready
 from posjax.data.sets import source_of
 from posjax.data.subsets import SPLITS, parted, split_among, whole_split
 from posjax.data.text_files import ENDINGS, is_table, read_texts
-from posjax.data.tokens import BYTES, Tokenizer
+from posjax.data.token_shards import ENDING, is_shard, read_shards
+from posjax.data.tokens import BYTES, Tokenizer, tokenizer_of
 
 _HELD_OUT = 10  # the last tenth of a file that belongs to no split is for evaluation
 _SHOWN = 4  # names of files in a line
@@ -88,7 +89,9 @@ def load_documents(
         and of the text of a single document. A line of the log says which files a split is read from.
       data_dir: directory of prepared sets; None is TFDS's default.
       files: a directory, read with all folders below it, or a glob: UTF-8 text or JSON lines, both plain or packed by xz or
-        gzip, parquet, or Arrow files of `datasets`. Hidden files and folders are passed over.
+        gzip, parquet, or Arrow files of `datasets`. Hidden files and folders are passed over. Or shards of tokens, beside
+        which texts are passed over; they are memory-mapped, and the last tenth of their tokens is held out where no shard
+        names a split. See `posjax.data.token_shards`.
       field: the column of a table that holds the text.
       tokenizer: makes tokens of the text; see `load_tokenizer`.
 
@@ -97,6 +100,8 @@ def load_documents(
       FileNotFoundError: the set is not prepared; the message is the command that prepares it.
       ImportError: a table needs a library that is not installed.
     """
+    if files is not None and _are_shards(files):
+        return _of_shards(_read_shards(files, name, split, tokenizer), tokenizer)
     if files is None:
         text = load_text(name, split, data_dir)
         texts = np.split(np.asarray(text.tokens), np.asarray(text.starts[1:]))
@@ -135,7 +140,9 @@ def load_stream(
     field: str = "text",
     tokenizer: Tokenizer = BYTES,
 ) -> Text:
-    """Loads the documents of `load_documents` as one stream; the bytes of a prepared set stay memory-mapped."""
+    """Loads the documents of `load_documents` as one stream; shards and the bytes of a prepared set stay memory-mapped."""
+    if files is not None and _are_shards(files):
+        return _read_shards(files, name, split, tokenizer)
     if files is None and tokenizer == BYTES:
         return load_text(name, split, data_dir)
     options = dict(data_dir=data_dir, files=files, field=field, tokenizer=tokenizer)
@@ -147,29 +154,75 @@ class _File(NamedTuple):
     split: str | None  # the split that its name says
 
 
-def _of_files(files: str, split: str, field: str) -> tuple[list[str], list[bytes]]:
+def text_files(files: str) -> list[tuple[pathlib.Path, str | None]]:
+    """Returns the files of texts that `files` names, each with the split in its name, in the order of their names.
+
+    Raises:
+      ValueError: no file, or shards of tokens.
+    """
+    found = _found(files)
+    if not found:
+        raise ValueError(_nothing(files))
+    if is_shard(found[0].path):
+        raise ValueError(f"files={files!r} names shards of tokens: give texts, or read the shards as they are")
+    return [tuple(each) for each in found]
+
+
+def _chosen(files: str, split: str, share: str) -> tuple[list[pathlib.Path], bool]:
+    """Returns the files of a split, and whether their names say so; logs which they are, or which `share` of each."""
     found = _found(files)
     named = _split_of_files(found, files, split)
     read = [each.path for each in found if each.split == named]
-    share = "all but the last tenth" if split == "train" else "the last tenth"
-    what = f"{len(read)} of {len(found)} files" if named else f"{share} of each of {len(read)} files"
+    part = "all but the last tenth" if split == "train" else "the last tenth"
+    what = f"{len(read)} of {len(found)} files" if named else f"{part} of {share} {len(read)} files"
     shown = ", ".join([*map(str, read[:_SHOWN]), *["..."] * (len(read) > _SHOWN)])
     _log.warning("split %r is %s: %s", split, what, shown)
+    return read, named is not None
+
+
+def _of_files(files: str, split: str, field: str) -> tuple[list[str], list[bytes]]:
+    read, named = _chosen(files, split, "each of")
     kept: list[tuple[str, bytes]] = []
     for path in read:
-        texts = read_texts(path, field)
+        texts = [(title, text) for title, text, _ in read_texts(path, field)]
         kept += texts if named else _share(texts, split)
     if not kept:
         raise ValueError(f"the files of files={files!r} are empty")
     return [title for title, _ in kept], [text for _, text in kept]
 
 
+def _are_shards(files: str) -> bool:
+    return any(is_shard(each.path) for each in _found(files)[:1])
+
+
+def _read_shards(files: str, name: str, split: str, tokenizer: Tokenizer) -> Text:
+    read, named = _chosen(files, split, "the tokens of")
+    text = read_shards(read, name, tokenizer)
+    if named:
+        return text
+    cut = len(text) - len(text) // _HELD_OUT
+    return text.part(0, cut) if split == "train" else text.part(cut, len(text))
+
+
+def _of_shards(text: Text, tokenizer: Tokenizer) -> Documents:
+    """Returns the documents of shards, which stay memory-mapped."""
+    starts = [*text.starts.tolist(), len(text)]
+    texts = [np.asarray(text.tokens[a + len(text.bos) : b]) for a, b in itertools.pairwise(starts)]
+    titles = tuple(f"{text.name} {i}" for i, each in enumerate(texts) if len(each))
+    return Documents(text.name, titles, tuple(filter(len, texts)), tokenizer_of(text, tokenizer))
+
+
 def _split_of_files(found: Sequence[_File], files: str, split: str) -> str | None:
     """Returns the files' own name for a split; None where no file is named by one."""
     if not found:
-        raise ValueError(f"files={files!r} names no text file: give a directory or a glob of {', '.join(ENDINGS)}")
+        raise ValueError(_nothing(files))
     splits = {each.split for each in found if each.split}  # other files beside files of splits are notes about them
     return split_among(split, sorted(splits), f"data.files={files!r}") if splits else None
+
+
+def _nothing(files: str) -> str:
+    endings = ", ".join((*ENDINGS, ENDING))
+    return f"files={files!r} names no text file: give a directory or a glob of {endings} (with a header of llm.c)"
 
 
 def _found(files: str) -> list[_File]:
@@ -178,12 +231,14 @@ def _found(files: str) -> list[_File]:
     if root.is_file():
         paths, root = [root], root.parent
     elif root.is_dir():
-        paths = [path for path in root.rglob("*") if path.name.endswith(ENDINGS)]
+        paths = [path for path in root.rglob("*") if path.name.endswith((*ENDINGS, ENDING))]
     else:
         paths = [pathlib.Path(path) for path in glob.glob(files, recursive=True)]
         root = pathlib.Path(*itertools.takewhile(lambda part: not glob.has_magic(part), root.parts))
     names = [path.relative_to(root) for path in sorted(paths) if path.is_file()]
     found = [_File(root / name, _split_of(name)) for name in names if not is_hidden(name.parts)]
+    shards = [each for each in found if is_shard(each.path)]
+    found = shards or [each for each in found if each.path.suffix != ENDING]  # texts beside shards are notes about them
     splits = {each.split for each in found if each.split}
     if "train" not in splits and len(splits) < 2:  # a plain text may have test in its title
         found = [each if _is_sure(each.path) else each._replace(split=None) for each in found]
@@ -192,7 +247,7 @@ def _found(files: str) -> list[_File]:
 
 def _is_sure(path: pathlib.Path) -> bool:
     """Whether a file's name alone fixes its split, without files of other splits beside it."""
-    return "__" in path.name or is_table(path)
+    return "__" in path.name or is_table(path) or path.suffix == ENDING
 
 
 def _split_of(path: pathlib.Path) -> str | None:

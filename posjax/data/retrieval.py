@@ -110,7 +110,7 @@ def needle(rng: np.random.Generator, size: int, depth: float, haystack: np.ndarr
     key, city = _digits(rng), _CITIES[rng.integers(len(_CITIES))].encode()
     found, question = b" The number of %b is %b. " % (city, key), b" What is the number of %b? It is " % city
     start = rng.integers(len(haystack))
-    filler = np.take(haystack, np.arange(start, start + size), mode="wrap")
+    filler = haystack[np.arange(start, start + size) % len(haystack)]
     return _asked("needle", size, depth, filler, found, question, key, words)
 
 

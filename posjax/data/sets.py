@@ -45,6 +45,9 @@ OWN = {
     "--config.data.files=DIR": Entry("text", True, "texts and tables in DIR and below, or what a glob names"),
 }
 
+# Random data, for speeds and plans.
+SYNTHETIC = SYNTHETIC_IMAGES, SYNTHETIC_TOKENS = ("synthetic_images", "synthetic_tokens")
+
 Read = Callable[[str, Any], Any]
 
 
@@ -95,7 +98,7 @@ def register(
     """
     if not isinstance(name, str) or not name:
         raise ValueError(f"a data set is registered under a name, as in @register('mine'); got {name!r}")
-    if name == "folder" or name in SETS or name in SOURCES:
+    if name in ("folder", *SYNTHETIC, *SETS, *SOURCES):
         raise ValueError(f"a data set named {name!r} exists already; choose another name")
     known = tuple(map(str, range(classes))) if isinstance(classes, int) else classes and tuple(classes)
 
@@ -167,6 +170,11 @@ def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> Datase
         raise ValueError(
             "a folder of pictures is read as it is: load_native_images('folder', split, DIR), --config.data.data_dir=DIR "
             "with data.image_size or data.mode='native'; text of your own is --config.data.files=DIR"
+        )
+    if name in SYNTHETIC:
+        raise ValueError(
+            f"{name!r} is random, for trainings and plans alone: {SYNTHETIC_IMAGES} are for classification of one size, "
+            f"{SYNTHETIC_TOKENS} for language models, and nothing is prepared"
         )
     if not _NAME.fullmatch(name):
         raise ValueError(_unknown(name))

@@ -90,11 +90,7 @@ def _part(whole: Images | NativeImages | Text, share: float, held: bool) -> Imag
     """Holds out the end of text, or an equal share of every class of images."""
     if isinstance(whole, Text):
         cut = len(whole) - round(share * len(whole))
-        part = slice(cut, None) if held else slice(cut)
-        inside = whole.starts[(whole.starts > cut) if held else (whole.starts < cut)]
-        starts = np.concatenate([[0], inside - cut]) if held else inside
-        tokens = whole.tokens[part]
-        return dataclasses.replace(whole, tokens=tokens, starts=starts, digest=digest_of(tokens, starts))
+        return whole.part(cut, len(whole)) if held else whole.part(0, cut)
     order, chosen = np.random.default_rng(0).permutation(len(whole)), np.zeros(len(whole), bool)
     for label in np.unique(whole.label):
         members = order[whole.label[order] == label]

@@ -10,13 +10,13 @@ from typing import Any
 from posjax.extras import require
 from posjax.jsonl import parse_json
 
-_PACKED = {".xz": lzma.decompress, ".gz": gzip.decompress}
+_PACKED = {".xz": lzma.open, ".gz": gzip.open}
 _FEATHER = b"ARROW1"  # the first bytes of Arrow's format with random access
-_ROWS = 1024  # of a table, which are read together
+_ROWS = 256  # of a table, which are read together
 _PLAIN = (".md", ".rst", ".text", ".txt")
 _COLUMNAR = (".arrow", ".parquet")
-_LINES = (".jsonl", ".ndjson")
-ENDINGS = (*_PLAIN, ".txt.xz", ".txt.gz", *_LINES, ".jsonl.xz", ".jsonl.gz", *_COLUMNAR)
+_LINES = (".jsonl", ".ndjson", ".json")
+ENDINGS = (*_PLAIN, ".txt.xz", ".txt.gz", *_LINES[:2], ".jsonl.xz", ".jsonl.gz", ".json.gz", *_COLUMNAR)
 TABLES = (*_LINES, *_COLUMNAR)
 
 
@@ -25,8 +25,10 @@ def is_table(path: pathlib.Path) -> bool:
     return _kind(path) in TABLES
 
 
-def read_texts(path: pathlib.Path, field: str) -> list[tuple[str, bytes]]:
-    """Returns (title, UTF-8) of every document of a file that is not empty.
+def read_texts(path: pathlib.Path, field: str) -> Iterator[tuple[str, bytes, int]]:
+    """Yields (title, UTF-8, bytes of the file that were read up to there) of every document of a file that is not empty.
+
+    A table is read row by row, and never held.
 
     Args:
       path: a table (JSON lines, parquet, or Arrow files of `datasets`) or plain text; JSON lines and plain text may be
@@ -38,16 +40,18 @@ def read_texts(path: pathlib.Path, field: str) -> list[tuple[str, bytes]]:
       ImportError: pyarrow is not installed.
     """
     kind = _kind(path)
-    if kind in _COLUMNAR:
-        rows: Iterator[Any] = _columns(path, field)
-    elif kind in _LINES:
-        rows = _objects(path, field)
-    else:
-        return [(path.name, text)] if (text := _content(path)) else []
-    try:
-        return [(f"{path.name}:{number}", text.encode()) for number, text in enumerate(rows, 1) if text]
-    except UnicodeError as error:  # half of a surrogate pair, which JSON can spell, or a damaged column
-        raise ValueError(f"{path.name} holds text that is not Unicode: {error}") from None
+    if kind not in TABLES:
+        if text := b"".join(line for line, _ in _lines(path)):
+            yield path.name, text, path.stat().st_size
+        return
+    for number, (text, read) in enumerate((_columns if kind in _COLUMNAR else _objects)(path, field), 1):
+        if not text:
+            continue
+        try:
+            encoded = text.encode()
+        except UnicodeError as error:  # half of a surrogate pair, which JSON can spell, or a damaged column
+            raise ValueError(f"{path.name} holds text that is not Unicode: {error}") from None
+        yield f"{path.name}:{number}", encoded, read
 
 
 def _kind(path: pathlib.Path) -> str:
@@ -56,21 +60,22 @@ def _kind(path: pathlib.Path) -> str:
     return inner.suffix
 
 
-def _content(path: pathlib.Path) -> bytes:
-    content = path.read_bytes()
-    try:
-        content = _PACKED[path.suffix](content) if path.suffix in _PACKED else content
-        content.decode("utf-8")
-    except (lzma.LZMAError, zlib.error, EOFError, OSError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path.name} cannot be read as text ({error}): it must be UTF-8, plain or packed by xz or gzip"
-        ) from None
-    return content
+def _lines(path: pathlib.Path) -> Iterator[tuple[bytes, int]]:
+    """Yields each line, with its end, and the bytes of the file that were read up to there."""
+    with path.open("rb") as file:
+        try:
+            # Binary files end lines by \n alone. JSON may hold a line separator of Unicode as it is.
+            for line in _PACKED[path.suffix](file) if path.suffix in _PACKED else file:
+                line.decode("utf-8")
+                yield line, file.tell()
+        except (lzma.LZMAError, zlib.error, EOFError, OSError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"{path.name} cannot be read as text ({error}): it must be UTF-8, plain or packed by xz or gzip"
+            ) from None
 
 
-def _objects(path: pathlib.Path, field: str) -> Iterator[str]:
-    # Not splitlines: JSON may hold a line separator of Unicode as it is.
-    for number, line in enumerate(_content(path).split(b"\n"), 1):
+def _objects(path: pathlib.Path, field: str) -> Iterator[tuple[str, int]]:
+    for number, (line, read) in enumerate(_lines(path), 1):
         if not line.strip():
             continue
         where = f"{path.name}, line {number}"
@@ -81,29 +86,33 @@ def _objects(path: pathlib.Path, field: str) -> Iterator[str]:
             )
         if not isinstance(row[field], str | None):
             raise ValueError(f"{where}: {field!r} holds {type(row[field]).__name__}, not text")
-        yield row[field] or ""
+        yield row[field] or "", read
 
 
-def _columns(path: pathlib.Path, field: str) -> Iterator[str]:
+def _columns(path: pathlib.Path, field: str) -> Iterator[tuple[str, int]]:
     require(path.name, "pyarrow")
     import pyarrow
 
     try:
-        for batch in (_parquet if path.suffix == ".parquet" else _arrow)(path, field):
+        for batch, read in (_parquet if path.suffix == ".parquet" else _arrow)(path, field):
             batch.validate(full=True)  # offsets and text: a damaged column would end in errors of the interpreter
-            yield from (text or "" for text in batch.column(0).to_pylist())
+            yield from ((text or "", read) for text in batch.column(0).to_pylist())
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path.name} cannot be read as a table: {error}") from None
 
 
-def _parquet(path: pathlib.Path, field: str) -> Iterator[Any]:
+def _parquet(path: pathlib.Path, field: str) -> Iterator[tuple[Any, int]]:
     import pyarrow.parquet
 
     _check_column(path, pyarrow.parquet.read_schema(path), field)
-    return pyarrow.parquet.ParquetFile(path).iter_batches(_ROWS, columns=[field])
+    size, rows = path.stat().st_size, 0
+    with pyarrow.parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(_ROWS, columns=[field]):
+            rows += len(batch)
+            yield batch, size * rows // file.metadata.num_rows
 
 
-def _arrow(path: pathlib.Path, field: str) -> Iterator[Any]:
+def _arrow(path: pathlib.Path, field: str) -> Iterator[tuple[Any, int]]:
     """Reads a file as `datasets` saves it: the texts are memory-mapped."""
     import pyarrow.ipc
 
@@ -115,7 +124,8 @@ def _arrow(path: pathlib.Path, field: str) -> Iterator[Any]:
     _check_column(path, schema, field)
     file.seek(0)
     options = pyarrow.ipc.IpcReadOptions(included_fields=[schema.get_field_index(field)])
-    return pyarrow.ipc.open_stream(file, options=options)
+    for batch in pyarrow.ipc.open_stream(file, options=options):
+        yield batch, file.tell()
 
 
 def _check_column(path: pathlib.Path, schema: Any, field: str) -> None:

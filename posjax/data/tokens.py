@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from posjax.data.gguf_tokens import tokenizer_of
+from posjax.data import gguf_tokens
+from posjax.data.containers import Text
 from posjax.extras import require
 from posjax.gguf import GGUF, SUFFIX
 from posjax.jsonl import parse_json
@@ -22,12 +23,12 @@ _UNKNOWN = "\U0010fffd"  # a character that no vocabulary has
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """A vocabulary with encoding and decoding. Without `rust`, tokens are bytes.
+    """A vocabulary with encoding and decoding. Without `rust`, tokens are bytes, or numbers that no text is known of.
 
     Attributes:
       name: "bytes", or the file.
       vocab_size: the largest token plus one.
-      digest: sha256 of the file, 64 hex digits; None for bytes.
+      digest: sha256 of the file, 64 hex digits; None for bytes; a name for numbers.
       bos: tokens that the file's template puts before every text, usually one BOS; () for none.
       rust: a `tokenizers.Tokenizer`.
 
@@ -53,6 +54,7 @@ class Tokenizer:
         Raises:
           ValueError: the tokenizer has no token for some text, not even an unknown token.
         """
+        self._check_text()
         if self.rust is None:
             return [text if isinstance(text, np.ndarray) else np.frombuffer(text, np.uint8) for text in texts]
         written = [bytes(text).decode("utf-8", "ignore") for text in texts]
@@ -63,6 +65,7 @@ class Tokenizer:
 
     def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
         """Returns the text of tokens; bytes that are not UTF-8 become U+FFFD."""
+        self._check_text()
         if self.rust is None:
             return bytes(np.asarray(tokens, np.uint8)).decode("utf-8", "replace")
         return self.rust.decode(np.asarray(tokens).tolist(), skip_special_tokens=False)
@@ -72,8 +75,19 @@ class Tokenizer:
         begins = self.decode(before).rstrip("\ufffd")  # the first bytes of a character
         return self.decode([*before, *tokens]).removeprefix(begins)
 
+    def _check_text(self) -> None:
+        if self.rust is None and self.digest is not None:
+            raise ValueError(f"the text of {self.name}'s tokens is not known: set data.tokenizer to its tokenizer.json")
+
 
 BYTES = Tokenizer("bytes", 256)
+
+
+def tokenizer_of(text: Text, given: Tokenizer) -> Tokenizer:
+    """Returns the tokenizer `given` of a text, or one that knows no text for tokens that came without one."""
+    if text.tokenizer == given.digest:
+        return given
+    return Tokenizer(text.tokenizer, text.vocab_size, text.tokenizer)
 
 
 class _RustErrors:
@@ -130,7 +144,7 @@ def _read(path: pathlib.Path) -> tuple[bytes, dict[str, Any]]:
     """Returns a tokenizer.json as bytes and as an object; a GGUF file's is made of its fields."""
     if path.suffix == SUFFIX:
         try:
-            found = tokenizer_of(GGUF(path).fields)
+            found = gguf_tokens.tokenizer_of(GGUF(path).fields)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         return json.dumps(found).encode(), found

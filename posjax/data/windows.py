@@ -99,10 +99,10 @@ def gather_windows(text: Text, offset: np.ndarray, valid: np.ndarray, positions:
     opens = (in_document == 0) & (not one_document)
     along = np.arange(offset.shape[1])
     position = in_document[:, :-1] if positions == "document" else along
-    shown = valid | one_document
+    shown, read = valid | one_document, text.tokens[reach]
     batch = {
-        "tokens": np.where(shown, text.tokens[reach[:, :-1]], 0).astype(np.int32),
-        "targets": np.where(shown, text.tokens[reach[:, 1:]], 0).astype(np.int32),
+        "tokens": np.where(shown, read[:, :-1], 0).astype(np.int32),
+        "targets": np.where(shown, read[:, 1:], 0).astype(np.int32),
         "position": np.where(shown, position, 0).astype(np.int32),
         "segment": np.where(shown, 1 + np.cumsum(opens[:, :-1] & (along > 0), axis=1), 0).astype(np.int32),
         "weight": (valid & ~opens[:, 1:]).astype(np.float32),

@@ -20,11 +20,14 @@ _MODES = ["crop", "native", "pad", "stretch"]
 
 
 class Classification:
-    """Labelled images, all of one size: that of the set, or `config.data.image_size`, to which they are preprocessed."""
+    """Labelled images, all of one size: that of the set, or `config.data.image_size`, to which they are preprocessed.
+
+    The set synthetic_images has random ones, of `config.data.classes` classes.
+    """
 
     headline, headline_mode = "accuracy", "max"
     # The fields of `config.data` that say which images `load` returns.
-    reads = ("name", "data_dir", "image_size", "mode")
+    reads = ("name", "data_dir", "image_size", "mode", "classes")
     tables_fit_images = True  # whether tables have the grid of an image
 
     def __init__(self, config: ConfigDict, splits: dict | None = None):
@@ -64,12 +67,16 @@ class Classification:
     def load(self, split: str) -> data.Images | data.NativeImages:
         """Returns a split of the images that `config.data` names."""
         name, size, channels = self._data.name, self._data.image_size, self._data.get("channels")
-        if size is None and (name == "folder" or self._data.mode != "crop" or channels):
+        if size is None and (name in ("folder", data.SYNTHETIC_IMAGES) or self._data.mode != "crop" or channels):
             many = f" and data.channels={channels}" if channels else ""
             raise ValueError(
                 f"data.name={name!r} with data.mode={self._data.mode!r}{many} needs data.image_size, "
                 "the (height, width) that all images become; data.mode='native' leaves each its aspect"
             )
+        if name == data.SYNTHETIC_IMAGES:
+            count = max(self._config.batch_size, self._config.eval_batch_size)
+            kinds = dict(classes=self._data.get("classes") or 1000, channels=channels or 3)
+            return data.synthetic_images(tuple(size), count=count, **kinds)
         if size is None:
             return data.load_images(name, split, data_dir=self._data.data_dir)
         images = data.load_native_images(name, split, data_dir=self._data.data_dir, channels=channels)
@@ -82,7 +89,8 @@ class Classification:
 
     def batches(self, seed, share=WHOLE):
         own = dict(process_index=share.index, process_count=share.count)
-        return data.image_batches(self.train_data, batch_size=self._config.batch_size, seed=seed, **own)
+        batches = data.image_batches(self.train_data, batch_size=self._config.batch_size, seed=seed, **own)
+        return data.repeated(batches) if self._data.name == data.SYNTHETIC_IMAGES else batches
 
     def evaluation(self):
         return {None: data.image_epoch(self.eval_data, batch_size=self._config.eval_batch_size)}

@@ -13,6 +13,7 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from posjax import data
+from posjax.data.tokens import tokenizer_of
 from posjax.data.windows import Ladder
 from posjax.encoding import Site, sites
 from posjax.models.kinds import make_model
@@ -24,6 +25,7 @@ from posjax.training.mesh import WHOLE, Share, context_of, mesh_of
 
 Batch = Mapping[str, Any]
 _DTYPES = ["bfloat16", "float16", "float32"]
+_VOCABULARY = 50_257  # of synthetic tokens: GPT-2's
 LARGEST_TABLE = 2**16  # positions of a table that nobody asked for by name
 
 
@@ -60,9 +62,10 @@ class Task(Evaluated, Protocol):
 class LanguageModel:
     """A decoder on bytes or tokens, trained at one length and scored at several; every length scores the same tokens.
 
-    `config.data` names the text (`files`, see `posjax.data.load_documents`, or a prepared set), its `tokenizer`, and in
-    `ladder` the growth of the context in training (`posjax.data.windows.Ladder`). The BOS of the tokenizer's template stands
-    before every document and window, unless `bos` is False. `splits`: see `make_task`.
+    `config.data` names the text (`files`, see `posjax.data.load_documents`, a prepared set, or synthetic_tokens: random, of
+    `config.model.vocab_size`), its `tokenizer`, and in `ladder` the growth of the context in training
+    (`posjax.data.windows.Ladder`). The BOS of the tokenizer's template stands before every document and window, unless `bos`
+    is False. `splits`: see `make_task`.
     """
 
     headline, headline_mode = "loss", "min"
@@ -76,6 +79,7 @@ class LanguageModel:
                 f"eval_lengths={self._eval_lengths} must be lengths of at least 1, and one of them at least"
             )
         self._positions, self._batch_size = config.data.positions, config.batch_size
+        self._vocabulary = config.model.get("vocab_size") or _VOCABULARY
         self._ladder = _ladder(config)
         self._eval_tokens = config.eval_batch_size * self._length  # tokens in an evaluation batch of any length
         self.mesh = mesh_of(config)
@@ -95,6 +99,7 @@ class LanguageModel:
             for split in (config.data.train_split, config.data.eval_split)
         )
         self.eval_data = _first(whole, config.eval_tokens)
+        self.tokenizer = tokenizer_of(self.train_data, self.tokenizer)
         self.digest = self.train_data.digest + self.eval_data.digest
         given = dict(vocab_size=self._vocab_size(config.model), length=self._table_length(config.model.length))
         self.model = make_model(dict(config.model), self.reads, **given, context=context_of(self.mesh))
@@ -102,6 +107,9 @@ class LanguageModel:
 
     def text(self, config: ConfigDict, split: str) -> data.Text:
         """Returns a split of the text that `config.data` names."""
+        if config.name == data.SYNTHETIC_TOKENS:
+            longest = max(self._length, *self._eval_lengths)
+            return data.synthetic_tokens(self._vocabulary, longest, self._batch_size + 1)
         where = dict(data_dir=config.data_dir, files=config.get("files"), field=config.get("text_field", "text"))
         return data.load_stream(config.name, split, **where, tokenizer=self.tokenizer)
 
@@ -133,7 +141,8 @@ class LanguageModel:
     def batches(self, seed, share=WHOLE):
         windows = dict(length=self._length, positions=self._positions, ladder=self._ladder)
         windows |= dict(process_index=share.index, process_count=share.count)
-        return data.text_batches(self.train_data, batch_size=self._batch_size, seed=seed, **windows)
+        batches = data.text_batches(self.train_data, batch_size=self._batch_size, seed=seed, **windows)
+        return data.repeated(batches) if self.train_data.name == data.SYNTHETIC_TOKENS else batches
 
     def evaluation(self):
         longest = max(self._eval_lengths)

@@ -34,10 +34,10 @@ def test_texts(name, tmp_path):
     plain = b"".join(json.dumps({"text": row}).encode() + b"\n" for row in ROWS) if "jsonl" in name else TEXT
     pack = {"xz": lzma.compress, "gz": gzip.compress}.get(name.split(".")[-1], bytes)
     (tmp_path / name).write_bytes(pack(plain[:1000]) + pack(plain[1000:]))  # streams, as xz and gzip append them
-    assert len(read_texts(tmp_path / name, "text")) == (2400 if "jsonl" in name else 1)
+    assert len([*read_texts(tmp_path / name, "text")]) == (2400 if "jsonl" in name else 1)
     cut_off(tmp_path / name)
     with pytest.raises(ValueError, match=name):
-        read_texts(tmp_path / name, "text")
+        list(read_texts(tmp_path / name, "text"))
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
@@ -50,11 +50,11 @@ def test_tables(name, tmp_path):
     else:
         with pyarrow.ipc.new_stream(path, table.schema) as stream:
             stream.write_table(table)
-    texts = read_texts(path, "text")
+    texts = [(title, text) for title, text, _ in read_texts(path, "text")]
     assert texts == [(f"{name}:{i}", text.encode()) for i, text in enumerate(ROWS, 1) if text]
     cut_off(path)
     with pytest.raises(ValueError, match=name):
-        read_texts(path, "text")
+        list(read_texts(path, "text"))
 
 
 def test_zips_of_pictures(tmp_path):
