@@ -37,6 +37,10 @@ def get_config() -> ConfigDict:
     config.optimizer.b1 = 0.9
     config.optimizer.b2 = 0.99
     config.optimizer.decay_encoding = False
+    config.optimizer.name = config_dict.placeholder(str)  # adamw, lamb or muon; None: adamw
+    config.optimizer.final_share = config_dict.placeholder(float)  # last learning rate / learning_rate; None: 0
+    config.optimizer.layer_decay = config_dict.placeholder(float)  # factor on rates from layer to layer; None: 1
+    config.ema = config_dict.placeholder(float)  # decay of a moving average of parameters, which is scored; None: none
 
     config.batch_size = 32
     config.accumulate = 1  # number of equal parts of a batch whose gradients are summed in turn

@@ -41,6 +41,11 @@ def get_config(what: str = "") -> ConfigDict:
     config.optimizer.b1 = 0.9
     config.optimizer.b2 = 0.99
     config.optimizer.decay_encoding = False
+    config.optimizer.name = config_dict.placeholder(str)  # adamw, lamb or muon; None: adamw
+    config.optimizer.warmup = config_dict.placeholder(str)  # as "256Mi tokens"; None: warmup_steps
+    config.optimizer.final_share = config_dict.placeholder(float)  # last learning rate / learning_rate; None: 0
+    config.optimizer.layer_decay = config_dict.placeholder(float)  # factor on rates from layer to layer; None: 1
+    config.ema = config_dict.placeholder(float)  # decay of a moving average of parameters, which is scored; None: none
 
     config.init_from = config_dict.placeholder(str)  # workdir or transformers' folder that a fine-tune starts from
     config.init_encoding = "keep"  # parameters of the encoding: keep, new, or keep_or_new (keep where the new one can)

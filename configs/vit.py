@@ -32,6 +32,11 @@ def get_config() -> ConfigDict:
     config.optimizer.b1 = 0.9
     config.optimizer.b2 = 0.999
     config.optimizer.decay_encoding = False
+    config.optimizer.name = config_dict.placeholder(str)  # adamw, lamb or muon; None: adamw
+    config.optimizer.warmup = config_dict.placeholder(str)  # as "5 epochs"; None: warmup_steps
+    config.optimizer.final_share = config_dict.placeholder(float)  # last learning rate / learning_rate; None: 0
+    config.optimizer.layer_decay = config_dict.placeholder(float)  # factor on rates from layer to layer; None: 1
+    config.ema = config_dict.placeholder(float)  # decay of a moving average of parameters, which is scored; None: none
 
     config.init_from = config_dict.placeholder(str)  # workdir or file of weights that a fine-tune starts from
     config.init_head = "keep"  # head of a fine-tune: keep (where classes are as many) or new

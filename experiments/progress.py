@@ -88,6 +88,7 @@ class Progress:
                 self.skip(taken - 1)
             speed = {name.replace("_per_", "/"): f"{report[name]:,.0f}" for name in SPEEDS if name in report}
             speed |= {"mfu": f"{report['mfu']:.1%}"} if "mfu" in report else {}
+            speed |= {"data_wait": f"{report['data_wait']:.3f} s"} if "data_wait" in report else {}
             self._bar.set_postfix({"loss": f"{report['loss'].mean():.3f}"} | speed, refresh=False)
             self._bar.update()
 

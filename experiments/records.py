@@ -37,9 +37,10 @@ class Record:
       steps: of training.
       parameters: of one seed.
       step_time: seconds of a step of all seeds together, divided by their number; None for a row too short to time.
-      wall_time: seconds of training, all seeds together.
-      speed: of training, all seeds together: "tokens_per_s" or "images_per_s", "mfu" where the device's peak is known, and
-        "compile_time", seconds until the first step was compiled; empty for a row that another process trained.
+      wall_time: seconds of training, all seeds together, with steps that a kill lost.
+      speed: of training, all seeds together: "tokens_per_s" or "images_per_s", "mfu" where the device's peak is known,
+        "goodput", the share of wall_time in steps that were kept, "data_wait", the mean seconds that a step waited for its
+        batch, and "compile_time", seconds until the first step was compiled; empty for a row that another process trained.
       evaluation_time: seconds of measuring one seed; None if training or another row measured it.
       passes: number of passes over the training split; None if examples are generated or their number is unknown.
       learning_rate: learning rate of training; None if it is not a single number.

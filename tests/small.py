@@ -8,8 +8,7 @@ from experiments.cli import load
 from posjax.jsonl import read_jsonl
 from posjax.training.checkpoints import Checkpoints
 from posjax.training.identity import describe_run, write_run
-from posjax.training.optimizer import make_optimizer
-from posjax.training.step import init_state
+from posjax.training.step import starter
 from posjax.training.tasks import make_task
 
 SMALL = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "optimizer.warmup_steps": 2}
@@ -59,16 +58,15 @@ def saved(workdir):
 
 
 def metrics_of(workdir):
-    """The lines of metrics.jsonl, without the speeds, which no two runs share."""
-    lines = read_jsonl(workdir / "metrics.jsonl")
-    return [{name: x for name, x in line.items() if name not in ("tokens_per_s", "images_per_s")} for line in lines]
+    """The lines of metrics.jsonl, without the times and speeds, which no two runs share."""
+    own = ("tokens_per_s", "images_per_s", "data_wait", "elapsed")
+    return [{k: x for k, x in line.items() if k not in own} for line in read_jsonl(workdir / "metrics.jsonl")]
 
 
 def write_trained(config, seeds, workdir, *steps):
     """Writes what `train` leaves of a run, with drawn numbers for learned ones: nothing is compiled. Returns its task."""
     task = make_task(config)
-    optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
-    shapes = jax.eval_shape(lambda: init_state(task, optimizer, seeds))
+    shapes = jax.eval_shape(starter(task, config, seeds))
     write_run(workdir, describe_run(task, config, seeds))
     with Checkpoints(workdir / "checkpoints") as checkpoints:
         for step in steps or (config.steps,):

@@ -15,8 +15,7 @@ from posjax import pretrained
 from posjax.models import BlockConfig, ViT
 from posjax.training.checkpoints import Checkpoints
 from posjax.training.identity import describe_run, write_run
-from posjax.training.optimizer import make_optimizer
-from posjax.training.step import init_state
+from posjax.training.step import starter
 from posjax.training.tasks import make_task
 
 REPO = pathlib.Path(__file__).parents[1]
@@ -33,7 +32,6 @@ def config_of(name, data_dir, **overrides):
 def save(config, workdir, seeds):
     """A checkpoint of random parameters, as training would have left it."""
     task = make_task(config)
-    optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
     rng = np.random.default_rng(0)
 
     def filled(leaf):
@@ -41,7 +39,7 @@ def save(config, workdir, seeds):
             return jax.random.split(jax.random.key(0), leaf.shape[0])
         return np.asarray(0.3 * rng.standard_normal(leaf.shape), leaf.dtype)
 
-    state = jax.tree.map(filled, jax.eval_shape(lambda: init_state(task, optimizer, seeds)))
+    state = jax.tree.map(filled, jax.eval_shape(starter(task, config, seeds)))
     write_run(workdir, describe_run(task, config, seeds))
     with Checkpoints(workdir / "checkpoints") as checkpoints:
         checkpoints.save(1, {"state": state._replace(step=np.int32(1)), "times": {"elapsed": 0.0, "step_time": 0.0}})

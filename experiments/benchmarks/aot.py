@@ -48,7 +48,11 @@ def compile_config(case: Mapping[str, Any]) -> Call:
     task = _task_on(machine, config)
     programs = Programs(task, config, seeds)
     state, batch = programs.arguments()
-    held = {"parameters": held_by(state.params), "optimizer": held_by(state.opt_state), "batch": held_by(batch)}
+    held = {
+        "parameters": held_by(state.params),
+        "optimizer": held_by((state.opt_state, state.ema)),
+        "batch": held_by(batch),
+    }
     reports = {"training step": _report(programs.step.lower(state, batch), held, machine, case.get("cache"))}
     if isinstance(task.model, Decoder):
         arguments = _decoding(task.model, config, state, task.mesh)

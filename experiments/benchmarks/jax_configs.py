@@ -164,7 +164,11 @@ def plan(config: "ConfigDict", seeds: Sequence[int]) -> dict[str, Any]:
     programs = Programs(task, config, tuple(seeds))
     state, batch = programs.arguments()
     held = held_bytes(programs.step.lower(state, batch).compile())
-    sizes = {"parameters": held_by(state.params), "optimizer": held_by(state.opt_state), "batch": held_by(batch)}
+    sizes = {
+        "parameters": held_by(state.params),
+        "optimizer": held_by((state.opt_state, state.ema)),
+        "batch": held_by(batch),
+    }
     cache = tokens = None
     if isinstance(task.model, Decoder):
         tokens = max(config.eval_lengths)

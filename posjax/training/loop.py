@@ -14,28 +14,28 @@ from ml_collections import ConfigDict
 
 from posjax import data
 from posjax.training.checkpoints import Checkpoints
+from posjax.training.clock import UNKNOWN_TIMES, WARM_UP, Clock
 from posjax.training.evaluate import Metrics, evaluate, headline, make_score
 from posjax.training.identity import RUN, describe_run, read_run, refuse_other_run, write_run
 from posjax.training.mesh import Share, batch_sharding, layout, left_out, on_devices, replicated, shards, share_of
 from posjax.training.metrics import MetricsWriter, check_logger
-from posjax.training.optimizer import make_optimizer, rates_of
+from posjax.training.optimizer import rates_of
 from posjax.training.processes import AnyStop, is_first
 from posjax.training.speed import Trace, Work, work_of
-from posjax.training.step import State, init_state, make_step
+from posjax.training.step import State, make_step, optimizer_of, starter
 from posjax.training.tasks import Task
-
-_WARM_UP = 3  # steps of a process that compile and fill caches: not timed
 
 
 class Result(NamedTuple):
     """A finished ensemble.
 
     Attributes:
-      metrics: of the final parameters.
+      metrics: of the final parameters, or of their moving average where `config.ema` is set.
       step_time: median seconds per step, all seeds together; nan if no process ran long enough to time one.
-      wall_time: seconds over all processes of the run, without the steps that a kill lost.
-      speed: "tokens_per_s" or "images_per_s" and "mfu" at the median step, see `posjax.training.speed.Work`; and
-        "compile_time", seconds until the first step of this process was compiled. Empty if it took none.
+      wall_time: seconds over all processes of the run, with the steps that a kill lost up to their last line of
+        metrics.jsonl.
+      speed: "tokens_per_s" or "images_per_s" and "mfu" at the median step, see `posjax.training.speed.Work`; "goodput" and
+        "data_wait", see `Clock.efficiency`; and "compile_time", seconds until the first step of this process was compiled.
     """
 
     state: State
@@ -71,15 +71,14 @@ class Programs:
         if config.get("logger") is not None:
             check_logger(config.logger)
         self.share = share_of(mesh, config.batch_size)
-        optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
-        self._start = functools.partial(init_state, task, optimizer, seeds)
+        self._start = starter(task, config, seeds)
         lies = layout(mesh, jax.eval_shape(self._start))
         # It runs once: optimised it would take four times as long to compile, and no less to run.
         brief = {"xla_backend_optimization_level": 0}
         self.start = jax.jit(self._start, out_shardings=lies, compiler_options=brief)
         shared = {"seed_axis": "seed"} if mesh.shape["seed"] > 1 and len(seeds) % mesh.shape["seed"] == 0 else {}
-        rates = rates_of(config.optimizer.learning_rate)
-        step = make_step(task, optimizer, config.accumulate, **shared, **({} if rates is None else {"rates": rates}))
+        options = dict(rates=rates_of(config.optimizer.learning_rate), ema=config.get("ema"))
+        step = make_step(task, optimizer_of(task, config), config.accumulate, **shared, **options)
         self.step = jax.jit(step, donate_argnums=0, out_shardings=(lies, replicated(mesh)))
         self.score = make_score(task, mesh, **shared)
         self.compiled: dict[str, float] = {}
@@ -104,9 +103,11 @@ class Programs:
         state, batch = self.arguments()
         return work_of(self.task.model, state.params, batch, self.mesh)
 
-    def result(self, state: State, metrics: Metrics, step_time: float, elapsed: float) -> Result:
+    def result(self, state: State, metrics: Metrics, clock: Clock) -> Result:
         """Returns the result of a training, with its speed."""
-        return Result(state, metrics, step_time, elapsed, self.work.speed(step_time) | self.compiled)
+        times = clock.times()
+        speed = self.work.speed(times["step_time"]) | clock.efficiency() | self.compiled
+        return Result(state, metrics, times["step_time"], times["elapsed"], speed)
 
     def take(self, state: State, batch: Any) -> tuple[State, dict[str, jax.Array]]:
         """Takes a step; the first one, which compiles it, is timed."""
@@ -180,20 +181,23 @@ def train(
             checkpoints.check_room(config.steps, {"state": state, "times": clock.times()})
         writer = MetricsWriter(workdir, start or None, config.get("logger")) if is_first() else None
         stack.enter_context(writer or contextlib.nullcontext())
+        clock.go_on_from(writer.elapsed if writer else 0.0)
 
         def settle(taken: int, report: dict[str, jax.Array]) -> None:
             report = {name: np.asarray(report[name]) for name in ("loss", "grad_norm")}
             refuse_non_finite(report, taken, seeds, config)
             clock.tick()
             is_logged = taken % config.log_every == 0 or taken == config.steps
-            speed = programs.work.speed(clock.lap(is_logged))
+            seconds, waited = clock.lap(is_logged)
+            speed = programs.work.speed(seconds) | {"data_wait": waited, "elapsed": clock.elapsed}
             if writer and is_logged:
                 writer.write(taken, {name: values.tolist() for name, values in report.items()} | speed)
             on_step(taken, report | speed)
 
-        trace = stack.enter_context(Trace(profile, start + _WARM_UP + 1))
+        trace = stack.enter_context(Trace(profile, start + WARM_UP + 1))
         any_stop, metrics, pending = AnyStop(should_stop, programs.mesh), None, None
-        for taken, batch in enumerate(_batches(task, seeds, programs.share, start, config.steps), start + 1):
+        batches = _batches(task, seeds, programs.share, start, config.steps)
+        for taken, batch in enumerate(clock.timed(batches), start + 1):
             batch = on_devices(programs.mesh, batch, runs=True, share=programs.share)
             trace.before(taken, state)
             state, report = programs.take(state, batch)
@@ -206,33 +210,33 @@ def train(
                 settle(*pending)
                 pending, scores = None, None
                 if is_evaluated:
-                    metrics = programs.evaluate(state.params)
+                    metrics, line = _evaluated(programs, state)
                     scores = {task.headline: headline(task, metrics)}
                     if writer:
-                        writer.write(taken, _line_of(metrics))
+                        writer.write(taken, line)
                 checkpoints.save(taken, {"state": state, "times": clock.times()}, scores)
                 clock.pause()
             if stop:
                 raise Stopped(taken)
         if metrics is None:  # the run was finished before this process began
-            metrics = programs.evaluate(state.params)
-        return programs.result(state, metrics, **clock.times())
+            metrics, _ = _evaluated(programs, state)
+        return programs.result(state, metrics, clock)
 
 
 def _begin(
     programs: Programs, checkpoints: Checkpoints, about: dict[str, Any], workdir: pathlib.Path, initial: Any
-) -> tuple[State, "Clock"]:
+) -> tuple[State, Clock]:
     """Returns the newest intact state, or that of step 0, and the clock of its run."""
+    began = time.perf_counter()
     if not checkpoints.steps():
         if (workdir / RUN).is_file() and "small" in read_run(workdir):
             raise ValueError(f"{workdir} holds a small run, from which no training goes on: use another workdir")
         if is_first():
             write_run(workdir, about)
-        return programs.start(initial), Clock()
+        return programs.start(initial), Clock(began=began)
     refuse_other_run(workdir, about)
-    times = {"elapsed": 0.0, "step_time": 0.0}
-    _, saved = checkpoints.restore({"state": programs.shapes(initial), "times": times})
-    return saved["state"], Clock(**saved["times"])
+    _, saved = checkpoints.restore({"state": programs.shapes(initial), "times": UNKNOWN_TIMES})
+    return saved["state"], Clock(**saved["times"], began=began)
 
 
 def _batches(task: Task, seeds: tuple[int, ...], share: Share, start: int, end: int) -> Iterator[dict[str, np.ndarray]]:
@@ -245,12 +249,19 @@ def _batches(task: Task, seeds: tuple[int, ...], share: Share, start: int, end: 
             yield {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}
 
 
-def _line_of(metrics: Metrics) -> dict[str, list[float]]:
+def _evaluated(programs: Programs, state: State) -> tuple[Metrics, dict[str, list[float]]]:
+    """Returns the scores of a state and their line, which also has the scores of the parameters behind a moving average."""
+    metrics = programs.evaluate(state.scored)
+    last = {} if state.ema is None else _line_of(programs.evaluate(state.params), "last_eval")
+    return metrics, _line_of(metrics) | last
+
+
+def _line_of(metrics: Metrics, kind: str = "eval") -> dict[str, list[float]]:
     """Returns {"eval_accuracy": [R]}, or {"eval_loss@64": [R], ...} where there are several evaluation sets."""
     line = {}
     for metric, value in metrics.items():
         sets = value if isinstance(value, dict) else {"": value}
-        line |= {f"eval_{metric}{'@' if name else ''}{name}": values.tolist() for name, values in sets.items()}
+        line |= {f"{kind}_{metric}{'@' if name else ''}{name}": values.tolist() for name, values in sets.items()}
     return line
 
 
@@ -284,40 +295,3 @@ def refuse_non_finite(report: dict[str, np.ndarray], taken: int, seeds: tuple[in
                 f"step {taken}: {name} of seed {seeds[bad[0]]} with encoding {config.model.encoding} is {values[bad[0]]}; "
                 "the last good checkpoint is kept. Lower optimizer.learning_rate, lengthen warmup_steps or clip harder"
             )
-
-
-class Clock:
-    """Seconds of a run: between settled steps, without warm-up and pauses, and in all.
-
-    Args:
-      elapsed: seconds of earlier processes of the run.
-      step_time: their median.
-    """
-
-    def __init__(self, elapsed: float = 0.0, step_time: float = float("nan")):
-        self._began, self._elapsed, self._step_time = time.perf_counter(), elapsed, step_time
-        self._last, self._skip, self._durations, self._lap = None, _WARM_UP, [], 0
-
-    def tick(self) -> None:
-        """Ends a step."""
-        now = time.perf_counter()
-        if self._skip:
-            self._skip -= 1
-        elif self._last is not None:
-            self._durations.append(now - self._last)
-        self._last = now
-
-    def lap(self, ends: bool) -> float:
-        """Returns the mean seconds of the steps since the last lap ended, nan for none."""
-        durations = self._durations[self._lap :]
-        self._lap = len(self._durations) if ends else self._lap
-        return float(np.mean(durations)) if durations else float("nan")
-
-    def pause(self) -> None:
-        """Leaves the step under way out of the median."""
-        self._skip = max(self._skip, 1)
-
-    def times(self) -> dict[str, float]:
-        """Returns "elapsed", and the median "step_time" of this process, or of earlier ones if it has timed no step."""
-        median = float(np.median(self._durations)) if self._durations else self._step_time
-        return {"elapsed": self._elapsed + time.perf_counter() - self._began, "step_time": median}

@@ -25,6 +25,9 @@ class MetricsWriter:
         ends up as that of an uninterrupted run. None starts the file anew.
       logger: a name of `LOGGERS`, which gets the numbers too.
 
+    Attributes:
+      elapsed: the largest "elapsed" in lines of the run before it went on, dropped ones too; 0.0 for a new run.
+
     Raises:
       ValueError: an existing file has a line that is not JSON; names it. An unknown logger.
       ImportError: a logger whose package is not installed.
@@ -37,7 +40,8 @@ class MetricsWriter:
             check_logger(logger)
             self._logger = LOGGERS[logger].open(directory, resume_step)
         directory.mkdir(parents=True, exist_ok=True)
-        _keep_until(self.path, -1 if resume_step is None else resume_step)
+        elapsed = _keep_until(self.path, -1 if resume_step is None else resume_step)
+        self.elapsed = 0.0 if resume_step is None else elapsed
         self.file = self.path.open("ab", buffering=0)
 
     def __enter__(self) -> "MetricsWriter":
@@ -68,18 +72,20 @@ class MetricsWriter:
             self._logger.close()
 
 
-def _keep_until(path: pathlib.Path, step: int) -> None:
-    """Drops the lines of later steps, and half a line at the end."""
+def _keep_until(path: pathlib.Path, step: int) -> float:
+    """Drops the lines of later steps, and half a line at the end; returns the largest "elapsed" of all lines."""
     if not path.exists():
-        return
-    kept = []
+        return 0.0
+    kept, elapsed = [], 0.0
     for number, line in enumerate(whole_lines(path), start=1):
         record = parse_line(line, path, number)
         if type(record.get("step")) is not int:
             raise ValueError(f"{path}, line {number} has no step: {line[:80]!r}")
+        elapsed = max(elapsed, record.get("elapsed", 0.0))
         if record["step"] <= step:
             kept.append(line + b"\n")
     replace_file(path, b"".join(kept))
+    return elapsed
 
 
 # Loggers: called with the directory of a run and the step that it goes on from; None for a new run.

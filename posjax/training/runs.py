@@ -21,11 +21,11 @@ from posjax.jsonl import strict
 from posjax.pretrained.files import WeightsFile, write_safetensors
 from posjax.pretrained.parameters import is_encoding, paths_of, tree_of
 from posjax.training.checkpoints import CheckpointError, Checkpoints
+from posjax.training.clock import UNKNOWN_TIMES
 from posjax.training.identity import RUN, counting_fields, digest, read_run, user_files, write_run
 from posjax.training.loop import Result
 from posjax.training.mesh import fetched
-from posjax.training.optimizer import make_optimizer
-from posjax.training.step import init_state
+from posjax.training.step import starter
 from posjax.training.tasks import Task, make_task
 
 PARAMS = "params.safetensors"  # of a small run
@@ -36,7 +36,8 @@ class Run(NamedTuple):
     """An ensemble at the end of its training, or restored from a checkpoint.
 
     Attributes:
-      params: of `model`, numpy arrays with a leading axis R, one entry for each of the `seeds`.
+      params: of `model`, numpy arrays with a leading axis R, one entry for each of the `seeds`; their moving average where
+        `config.ema` is set.
       config: of the training.
       step: number of steps taken.
       times: "elapsed" seconds, all processes together, and the median "step_time".
@@ -55,7 +56,7 @@ class Run(NamedTuple):
     @classmethod
     def of_result(cls, task: Task, config: ConfigDict, seeds: tuple[int, ...], result: Result) -> "Run":
         """Returns the run that `train` has just finished."""
-        params = fetched(result.state.params)
+        params = fetched(result.state.scored)
         times = {"elapsed": result.wall_time, "step_time": result.step_time}
         return cls(task, task.model, params, seeds, config, config.steps, times, result.speed)
 
@@ -103,8 +104,7 @@ def load_run(
             config.data.data_dir = data_dir
         _compare_code(workdir, about, config)
         task, seeds = task_of(config), tuple(about["seeds"])
-        optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
-        abstract = jax.eval_shape(lambda: init_state(task, optimizer, seeds))
+        abstract = jax.eval_shape(starter(task, config, seeds))
         if small:
             if step not in (None, small["step"]):
                 raise CheckpointError(
@@ -114,8 +114,9 @@ def load_run(
             times = {name: float(seconds) for name, seconds in small["times"].items()}
             return Run(task, task.model, params, seeds, config, small["step"], times)
     # Not None: there are steps.
-    step, tree = checkpoints.restore({"state": abstract, "times": {"elapsed": 0.0, "step_time": 0.0}}, step=step)
-    return Run(task, task.model, jax.tree.map(np.asarray, tree["state"].params), seeds, config, step, tree["times"])
+    step, tree = checkpoints.restore({"state": abstract, "times": UNKNOWN_TIMES}, step=step)
+    times = {name: tree["times"][name] for name in ("elapsed", "step_time")}
+    return Run(task, task.model, jax.tree.map(np.asarray, tree["state"].scored), seeds, config, step, times)
 
 
 @contextlib.contextmanager

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from ml_collections import ConfigDict
 
+from posjax.training.optimizer import make_optimizer, steps_of
 from posjax.training.tasks import Task
 
 
@@ -17,18 +19,59 @@ class State(NamedTuple):
     params: Any
     opt_state: Any
     key: jax.Array  # one per seed, never consumed: a step's randomness is folded from it and the step
+    ema: Any = None  # moving average of the parameters, in float32; None: no average
+
+    @property
+    def scored(self) -> Any:
+        """The parameters that are scored and kept: the moving average, in the dtypes of `params`, if there is one."""
+        if self.ema is None:
+            return self.params
+        return jax.tree.map(lambda mean, leaf: mean.astype(leaf.dtype), self.ema, self.params)
+
+
+def starter(task: Task, config: ConfigDict, seeds: tuple[int, ...]) -> Callable[..., State]:
+    """Returns initial -> the state before the first step of a config's training; see `init_state`."""
+    ema = config.get("ema")
+    if ema is not None and not 0 < ema < 1:
+        raise ValueError(f"ema={ema} must lie between 0 and 1, as 0.9999; None for no moving average")
+    optimizer = optimizer_of(task, config)
+    return lambda initial=None: init_state(task, optimizer, seeds, initial, averages=ema is not None)
+
+
+def optimizer_of(task: Task, config: ConfigDict) -> optax.GradientTransformation:
+    """Returns the optimizer of a config, whose `optimizer.warmup` is counted in the data of the task.
+
+    Raises:
+      ValueError: as `make_optimizer` and `steps_of`.
+    """
+    options = {**config.optimizer}
+    if warmup := options.pop("warmup", None):
+        is_text, train = config.task.endswith("language_model"), getattr(task, "train_data", None)
+        tokens = config.batch_size * config.data.length if is_text else None
+        epochs = (tokens or config.batch_size) / len(train) if hasattr(train, "__len__") else None
+        options["warmup_steps"] = steps_of(warmup, {"tokens": tokens, "epochs": epochs})
+    return make_optimizer(total_steps=config.steps, **options)[0]
 
 
 def init_state(
-    task: Task, optimizer: optax.GradientTransformation, seeds: tuple[int, ...], initial: Any = None
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    seeds: tuple[int, ...],
+    initial: Any = None,
+    *,
+    averages: bool = False,
 ) -> State:
-    """Returns the state before the first step; run r depends on seeds[r], and on initial[r] if given, alone."""
+    """Returns the state before the first step; run r depends on seeds[r], and on initial[r] if given, alone.
+
+    With `averages` it has a moving average, which starts as the parameters.
+    """
 
     def one(seed, given):
         init_key, key = jax.random.split(jax.random.key(seed))
         params = task.init(init_key) if given is None else given
         # The sums of an optimizer become float32, also with bfloat16 parameters: they start so.
-        return params, optimizer.init(jax.tree.map(lambda leaf: leaf.astype(jnp.float32), params)), key
+        start = optax.tree.cast(params, jnp.float32)
+        return params, optimizer.init(start), key, start if averages else None
 
     return State(jnp.int32(0), *jax.vmap(one)(jnp.asarray(seeds, jnp.uint32), initial))
 
@@ -39,6 +82,7 @@ def make_step(
     accumulate: int = 1,
     seed_axis: str | None = None,
     rates: Sequence[float] | None = None,
+    ema: float | None = None,
 ) -> Callable[[State, Any], tuple[State, dict[str, jax.Array]]]:
     """Returns (state, batch [R, B, ...]) -> (state, {"loss": [R], "grad_norm": [R]}).
 
@@ -47,20 +91,25 @@ def make_step(
     Args:
       seed_axis: axis of the mesh along which devices share the runs; None if they do not.
       rates: [R] factors on the updates of each run, whose learning rates then differ; None for no factor.
+      ema: after each step the state's average is ema * average + (1 - ema) * parameters; None where it has no average.
     """
     rates = None if rates is None else jnp.asarray(rates, jnp.float32)
 
-    def one(params, opt_state, key, batch, step, rate):
+    def one(params, opt_state, key, mean, batch, step, rate):
         loss, grads = _gradient(task, params, batch, jax.random.fold_in(key, step), accumulate)
         updates, opt_state = optimizer.update(grads, opt_state, params)
         updates = updates if rate is None else jax.tree.map(lambda update: update * rate, updates)
         report = {"loss": loss, "grad_norm": optax.tree.norm(grads)}
-        return optax.apply_updates(params, updates), opt_state, report
+        params = optax.apply_updates(params, updates)
+        if ema is not None:
+            mean = optax.incremental_update(optax.tree.cast(params, jnp.float32), mean, 1 - ema)
+        return params, opt_state, mean, report
 
     def step(state: State, batch):
-        over_runs = jax.vmap(one, in_axes=(0, 0, 0, 0, None, 0), spmd_axis_name=seed_axis)
-        params, opt_state, report = over_runs(state.params, state.opt_state, state.key, batch, state.step, rates)
-        return State(state.step + 1, params, opt_state, state.key), report
+        over_runs = jax.vmap(one, in_axes=(0, 0, 0, 0, 0, None, 0), spmd_axis_name=seed_axis)
+        _, *own = state
+        params, opt_state, mean, report = over_runs(*own, batch, state.step, rates)
+        return State(state.step + 1, params, opt_state, state.key, mean), report
 
     return step
 

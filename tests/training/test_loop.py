@@ -30,7 +30,7 @@ def _forgotten():
 def decoder(data_dir, **overrides):
     """With everything that draws at random, so that a run resumed with another key would differ."""
     sizes = {"eval_batch_size": 8, "eval_tokens": 257, "model__encoding": "learned", "model__dropout": 0.1}
-    sizes["optimizer__learning_rate"] = 0.02
+    sizes |= {"optimizer__learning_rate": 0.02, "ema": 0.75}
     return small_decoder(data_dir, **sizes | overrides)
 
 
@@ -96,6 +96,8 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(data_dir, whole, tmp_pat
     lines = metrics_of(workdir)
     assert lines == metrics_of(tmp_path / "parts")
     assert [line["step"] for line in lines if "loss" in line] == list(range(1, 13))
+    assert lines[-1]["last_eval_loss@16"] == programs_of(config).evaluate(whole.state.params)["loss"]["16"].tolist()
+    assert lines[-1]["eval_loss@16"] == whole.metrics["loss"]["16"].tolist() != lines[-1]["last_eval_loss@16"]
     # A third start of a finished run takes no step, and what is only written may change.
     config = decoder(data_dir, log_every=2, checkpoint_every=3, keep_last=5, eval_every=4)
     again = run(config, tmp_path / "parts", on_step=lambda *_: pytest.fail("took a step"))

@@ -70,7 +70,7 @@ def shapes(model, *given, seeds=(0, 1)):
 
     def one(seed):
         params = model.init(jax.random.key(seed), *given)["params"]
-        return params, optimizer.init(params), jax.random.key(seed)
+        return params, optimizer.init(params), jax.random.key(seed), params
 
     return jax.eval_shape(lambda: State(np.int32(0), *jax.vmap(one)(np.asarray(seeds))))
 
@@ -114,6 +114,7 @@ def test_rules_lay_out_parameters_and_their_moments():
     moments = [name for name in found if name.startswith("opt_state/") and name.endswith("qkv/kernel")]
     assert len(moments) == 2
     assert {found[name] for name in moments} == {PartitionSpec("seed", "fsdp", "tensor", None, None)}
+    assert all(found[f"ema/{name[7:]}"] == spec for name, spec in found.items() if name.startswith("params/"))
     tables = {name: spec for name, spec in found.items() if name.startswith("params/trunk/encoding")}
     assert set(tables.values()) == {PartitionSpec("seed", "fsdp", None)}
 

@@ -13,10 +13,11 @@ from small import small_decoder, small_vit
 from test_tasks import answering, of_pixels
 
 from posjax.training import loop
+from posjax.training.clock import UNKNOWN_TIMES, Clock
 from posjax.training.evaluate import evaluate, headline
 from posjax.training.long_task import LongDocuments
 from posjax.training.optimizer import make_optimizer
-from posjax.training.step import init_state, make_step
+from posjax.training.step import init_state, make_step, optimizer_of
 from posjax.training.tasks import make_task
 
 
@@ -72,6 +73,58 @@ def test_runs_at_several_rates_may_diverge():
     config.optimizer = {"learning_rate": 0.9}
     with pytest.raises(FloatingPointError, match="step 3: loss of seed 7 with encoding rope is nan"):
         loop.refuse_non_finite({"loss": np.array([np.nan, np.inf])}, 3, (7, 7), config)
+
+
+@pytest.mark.parametrize("accumulate", [1, 4])
+def test_steps_and_their_moving_average_by_hand(accumulate):
+    """Parts of a batch weigh differently; the average moves once a step, and is float32 beside bfloat16 parameters."""
+    xs, weights, decay = np.array([[1.0, 2, 3, 4], [4, 0, 1, 2]]), np.array([[1.0, 0, 3, 0.5], [2, 2, 0, 1]]), 0.7
+    init = lambda key: {"w": jnp.float32(1.0), "half": jnp.bfloat16(1.01)}  # noqa: E731
+    loss = lambda p, b, key: ((b["weight"] * (p["w"] - b["x"]) ** 2).sum(), b["weight"].sum())  # noqa: E731
+    task, optimizer = task_of(init=init, loss=loss), optax.sgd(0.1)
+    batch = {"x": jnp.asarray(xs, jnp.float32), "weight": jnp.asarray(weights, jnp.float32)}
+    step = jax.jit(make_step(task, optimizer, accumulate, ema=decay), donate_argnums=0)
+    state = jax.jit(lambda: init_state(task, optimizer, (0, 1), averages=True))()
+    w = mean = np.ones(2)
+    for _ in range(3):
+        state, report = step(state, batch)
+        np.testing.assert_allclose(
+            report["loss"], (weights * (w[:, None] - xs) ** 2).sum(1) / weights.sum(1), rtol=1e-6
+        )
+        w = w - 0.1 * (2 * weights * (w[:, None] - xs)).sum(1) / weights.sum(1)
+        mean = decay * mean + (1 - decay) * w
+    np.testing.assert_allclose(state.params["w"], w, rtol=1e-6)
+    np.testing.assert_allclose(state.ema["w"], mean, rtol=1e-6)
+    np.testing.assert_allclose(state.ema["half"], 1.0078125, rtol=1e-6)
+    assert jax.tree.map(lambda x: x.dtype, state.scored) == jax.tree.map(lambda x: x.dtype, state.params)
+    np.testing.assert_array_equal(state.scored["w"], state.ema["w"])
+
+
+def test_warm_up_is_counted_in_the_data():
+    """Adam's update by a gradient that does not change is its rate."""
+    config = ConfigDict({"steps": 40, "batch_size": 4, "task": "language_model", "data": {"length": 8}})
+    config.optimizer = dict(learning_rate=1.0, schedule="constant", warmup_steps=1, warmup=None)
+
+    def warmup(task, text):
+        config.optimizer.warmup = text
+        optimizer, w = optimizer_of(task, config), {"w": jnp.ones(())}
+        _, state = optimizer.update(w, optimizer.init(w), w)
+        updates, _ = optimizer.update(w, state, w)
+        return round(-1 / float(updates["w"]), 3)
+
+    task = task_of(train_data=range(160))
+    assert [warmup(task, text) for text in (None, "4 epochs", "1Ki tokens", "0.5k tokens")] == [1, 20, 32, 16]
+    config.task = "classification"
+    assert warmup(task, "0.5 epochs") == 20
+    for text, message in (
+        ("3 tokens", "no number of tokens; set"),
+        ("5 epoch", "must be a number of"),
+        ("-1 epochs", "must"),
+    ):
+        with pytest.raises(ValueError, match=f"warmup='{text}'.*{message}"):
+            warmup(task, text)
+    with pytest.raises(ValueError, match="warmup_steps=40 leaves nothing"):
+        warmup(task, "1 epochs")
 
 
 def test_each_part_of_a_batch_draws_for_itself():
@@ -159,13 +212,16 @@ def test_slots_without_an_image_weigh_nothing_and_images_are_flipped_if_asked(na
 def test_the_clock_counts_earlier_processes_and_takes_the_median(monkeypatch):
     """Three steps warm up; one of five was stuck for 100 seconds."""
     now = [1000.0]
-    monkeypatch.setattr(loop.time, "perf_counter", lambda: now[0])
-    clock = loop.Clock(elapsed=500.0, step_time=7.0)
-    assert clock.times() == {"elapsed": 500.0, "step_time": 7.0}
+    monkeypatch.setattr("posjax.training.clock.time.perf_counter", lambda: now[0])
+    clock = Clock(elapsed=500.0, step_time=7.0, in_steps=400.0)
+    assert clock.times() == {"elapsed": 500.0, "step_time": 7.0, "in_steps": 400.0}
     for seconds in (50, 50, 50, 1, 2, 100, 2, 3):
         now[0] += seconds
         clock.tick()
-    assert clock.times() == {"elapsed": 758.0, "step_time": 2.0}
+    assert clock.times() == {"elapsed": 758.0, "step_time": 2.0, "in_steps": 400 + 8 * 108 / 5}
+    clock.go_on_from(600.0)  # a kill lost 100 seconds
+    assert clock.efficiency() == {"goodput": pytest.approx((400 + 8 * 108 / 5) / 858)}
+    assert Clock(**UNKNOWN_TIMES, began=0.0).efficiency() == {}
 
 
 def test_an_answer_weighs_what_it_is_told_beside_text(data_dir):

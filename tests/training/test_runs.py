@@ -19,9 +19,8 @@ from posjax.pretrained.parameters import is_encoding, paths_of
 from posjax.training.checkpoints import CheckpointError, Checkpoints
 from posjax.training.identity import describe_run, digest, digest_as_imported, identity, read_run, write_run
 from posjax.training.loop import train
-from posjax.training.optimizer import make_optimizer
 from posjax.training.runs import PARAMS, is_run, load_run, save_small
-from posjax.training.step import init_state
+from posjax.training.step import starter
 from posjax.user_code import import_user_code
 
 
@@ -227,8 +226,7 @@ def test_bfloat16_parameters_are_restored_with_what_the_optimizer_has_summed_up(
     config = small_vit(tmp_path / "data", model__param_dtype="bfloat16")
     task = write_trained(config, (3,), tmp_path / "run")
     run = load_run(tmp_path / "run")
-    optimizer, _ = make_optimizer(total_steps=config.steps, **config.optimizer)
-    params = jax.eval_shape(lambda: init_state(task, optimizer, (3,))).params
+    params = jax.eval_shape(starter(task, config, (3,))).params
     assert jax.tree.map(lambda leaf: leaf.dtype, params) == jax.tree.map(lambda leaf: leaf.dtype, run.params)
     assert "bfloat16" in {leaf.dtype.name for leaf in jax.tree.leaves(run.params)}
     assert digest(run.params) != digest(jax.tree.map(lambda leaf: leaf * 2, run.params))

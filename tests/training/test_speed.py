@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from small import small_decoder, small_vit
 
-from posjax.training.loop import Clock, Programs
+from posjax.training.clock import Clock
+from posjax.training.loop import Programs
 from posjax.training.speed import Trace, Work
 from posjax.training.tasks import make_task
 
@@ -36,16 +37,34 @@ def test_speed_is_of_all_devices_and_none_without_a_time():
 
 
 def test_a_lap_is_the_mean_of_the_steps_since_the_last(monkeypatch):
-    times = iter([0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 9.0])
-    monkeypatch.setattr("posjax.training.loop.time.perf_counter", lambda: next(times))
-    clock = Clock()
-    for _ in range(5):  # three steps warm up
+    now = [0.0]
+    monkeypatch.setattr("posjax.training.clock.time.perf_counter", lambda: now[0])
+    clock, durations = Clock(), [5, 5, 5, 1, 2, 3, 7]  # three steps warm up
+
+    def source():
+        for index, _ in enumerate(durations):
+            now[0] += index / 8  # a wait
+            yield index
+
+    batches = clock.timed(source())
+
+    def step():
+        index = next(batches)
+        now[0] += durations[index]
+
+    step()
+    for _ in range(5):
+        step()  # a step is settled while the next one runs
         clock.tick()
-    assert clock.lap(ends=False) == pytest.approx(1.5)
-    assert clock.lap(ends=True) == pytest.approx(1.5)
-    assert np.isnan(clock.lap(ends=True))
+    waits = (0, 1 / 8, 2 / 8, 3 / 8, 4 / 8)
+    assert clock.lap(ends=False) == clock.lap(ends=True) == pytest.approx(((2 + 4 / 8 + 3 + 5 / 8) / 2, sum(waits) / 5))
+    assert np.isnan(clock.lap(ends=True)).all()
+    clock.tick()  # the last one before a save, settled at once
+    step()
     clock.tick()
-    assert clock.lap(ends=True) == 3
+    assert clock.lap(ends=True) == ((0 + 7 + 6 / 8) / 2, (5 / 8 + 6 / 8) / 2)
+    assert clock.efficiency()["data_wait"] == pytest.approx((3 + 4 + 5 + 6) / 8 / 4)
+    assert list(batches) == []
 
 
 @pytest.mark.parametrize(("last", "ends"), [(12, 9), (6, 6)])
