@@ -30,7 +30,7 @@ def _study(encodings: dict[str, str], injection: str) -> ConfigDict:
     study = vit.get_config()
     study.encodings = ConfigDict(encodings, sort_keys=False)
     study.data.name = "fashion_mnist"
-    study.data.flip = True
+    study.data.augment = "flip"
     study.model.injection = injection
     study.model.patch_size = 4
     study.model.width = 48

@@ -54,8 +54,7 @@ def _study(share: float) -> ConfigDict:
     )
     study.data.name = "fashion_mnist"
     study.data.fraction = share
-    study.data.flip = True
-    study.data.crop_padding = 2
+    study.data.augment = "shift(2) + flip"
     study.model.encoding = "learned"
     study.model.patch_size = 4
     study.model.pooling = "mean"

@@ -56,7 +56,7 @@ def _fashion_vit() -> ConfigDict:
         sort_keys=False,
     )
     study.data.name = "fashion_mnist"
-    study.data.flip = True
+    study.data.augment = "flip"
     study.model.patch_size = 4
     study.model.pooling = "mean"
     study.model.width = 48

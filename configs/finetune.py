@@ -56,7 +56,7 @@ def _images() -> ConfigDict:
     config = vit.get_config()
     config.model = _model(config)
     config.data.mean, config.data.std = (config_dict.placeholder(tuple) for _ in range(2))
-    config.data.flip = True
+    config.data.augment = "flip"
     config.steps = 500
     config.optimizer.learning_rate = 1e-4
     config.optimizer.warmup_steps = config.get_ref("steps") // 10

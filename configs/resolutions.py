@@ -48,7 +48,7 @@ def get_config(names: str = "fashion_mnist,caltech101") -> ConfigDict:
         "bicubic), or fine-tuned for a few steps at a higher resolution. Test images are made from the originals, "
         "antialiased. Those of Fashion-MNIST and CIFAR-10 have 28 and 32 pixels: above that they are upsampled, which adds "
         "no information; those of Caltech-101 have as many pixels as the largest budget asks for, or more. "
-        "The small ones are trained on random parts (data.least_area), Caltech-101 on whole images. "
+        "The small ones are trained on random parts (resized_crop), Caltech-101 on whole images. "
         "Runs are short: levels are those of early training, the shapes of the curves are what is compared."
     )
     config.curves = _rope_vit()
@@ -105,7 +105,7 @@ def _shared() -> ConfigDict:
     study.model.width = 48
     study.model.depth = 3
     study.model.num_heads = 3
-    study.data.flip = True
+    study.data.augment = "flip"
     study.optimizer.learning_rate = 2e-3
     study.batch_size = 32  # more steps for as many images
     study.eval_every = 0  # at the end only
@@ -123,7 +123,7 @@ def _shared() -> ConfigDict:
 def _fixed_size() -> ConfigDict:
     """A study on images of one size."""
     study = _shared()
-    study.data.least_area = 0.35  # things of several sizes are seen in training, as in the recipes of the papers
+    study.data.augment = "resized_crop(0.35) + flip"  # things of several sizes are seen, as in the papers' recipes
     study.model.patch_size = 4
     study.encodings = encodings(
         learned="learned", alibi="alibi", swin="swin", fire="fire(init_L=9)", pape="pape", compass="compass_rope"

@@ -47,6 +47,7 @@ def get_config() -> ConfigDict:
     config.batch_size = 64
     config.accumulate = 1  # number of equal parts of a batch whose gradients are summed in turn
     config.mesh = ConfigDict(dict(seed=1, data=-1, fsdp=1, tensor=1, context=1))  # devices an axis; -1: all left
+    config.loss = config_dict.placeholder(str)  # softmax (None) or bce, binary cross-entropy
     config.label_smoothing = 0.0
     config.eval_batch_size = 256
     config.log_every = 10
@@ -75,11 +76,8 @@ def _data() -> ConfigDict:
     data.images_per_row = config_dict.placeholder(int)  # most images of a packed row; None: as many as can occur
     data.mean = (0.5,)  # mean of pixels in [0, 1], of all channels or of each
     data.std = (0.5,)  # standard deviation of pixels, of all channels or of each
-    data.crop_padding = 0  # most pixels of the random shift
-    data.least_area = 1.0  # RandomResizedCrop: smallest share of the area; 1: no crop
-    data.padding = "black"  # what fills the border of a shifted image: black or reflect
-    data.flip = False
-    data.mixup = 0.0  # alpha of mixup; 0: no mixup
+    # Augmentation in training (posjax/data/recipe.py), as "shift(2) + flip + mixup(0.2)"; None: none.
+    data.augment = config_dict.placeholder(str)
     return data
 
 

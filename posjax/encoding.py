@@ -254,6 +254,20 @@ def refuse_unhashable(cls: type, name: str, value: object) -> None:
         )
 
 
+def check_ranges(value: Any) -> None:
+    """Refuses an argument of a dataclass that is outside the bounds which its class, or a base of it, names in `ranges`.
+
+    Raises:
+      ValueError: names the argument, the bound and the value.
+    """
+    for text in (text for cls in type(value).__mro__ for text in vars(cls).get("ranges", ())):
+        name, sign, bound = text.split()
+        given = getattr(value, name)
+        if given is not None and not _SIGNS[sign](given, float(bound)):
+            must = "positive" if f"{sign} {bound}" == "> 0" else f"{_WORDS[sign]} {bound}"
+            raise ValueError(f"{value.spec_name or type(value).__name__}({name}=...) must be {must}, got {given}")
+
+
 class Needs(enum.Flag):
     """Demands of an encoding on its caller, beyond calling the hooks. A composition has the needs of all its members."""
 
@@ -301,12 +315,7 @@ class Encoding:
     def __post_init__(self):
         for name, value in ((field.name, getattr(self, field.name)) for field in fields(self)):
             refuse_unhashable(type(self), name, value)
-        for text in (text for cls in type(self).__mro__ for text in vars(cls).get("ranges", ())):
-            name, sign, bound = text.split()
-            value = getattr(self, name)
-            if value is not None and not _SIGNS[sign](value, float(bound)):
-                must = "positive" if f"{sign} {bound}" == "> 0" else f"{_WORDS[sign]} {bound}"
-                raise ValueError(f"{self.spec_name or type(self).__name__}({name}=...) must be {must}, got {value}")
+        check_ranges(self)
 
     def init(self, key: jax.Array, dims: Dims) -> Params:
         """Parameters of this encoding in a model of these sizes."""

@@ -15,7 +15,7 @@ import functools
 import re
 import types
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -236,6 +236,34 @@ def parse_value(text: str, kind: type) -> Any:
     return _read(text, build)
 
 
+def parse_sum(text: str, known: Mapping[str, type], noun: str) -> tuple[Any, ...]:
+    """Reads a spec of another language: "name(argument=value) + name", each part made by the dataclass of that name.
+
+    Args:
+      text: the spec.
+      known: the dataclasses by the names that a spec spells.
+      noun: what a part is, in messages.
+
+    Raises:
+      ValueError: as `parse`.
+    """
+
+    def build(node: ast.expr) -> tuple[Any, ...]:
+        match node:
+            case ast.BinOp(left, ast.Add(), right):
+                return (*build(left), *build(right))
+        name, args, keywords = _called(node) or ("", [], {})
+        if not name:
+            raise ValueError(f"an {noun} spec is made of name(argument=value) and +; got {ast.unparse(node)!r}")
+        if name not in known:
+            raise ValueError(f"no {noun} is named {name!r}; {nearest(name.lower(), sorted(known))}")
+        return (_make(name, known[name], args, keywords),)
+
+    if not isinstance(text, str):
+        raise ValueError(f"an {noun} spec is text, got {_shown(text)}")
+    return _read(text, build, noun)
+
+
 def layers_text(encodings: Sequence[Encoding]) -> str:
     """The text that `parse_layers` reads back."""
     return ", ".join(map(str, encodings))
@@ -255,14 +283,14 @@ def _is_list(node: ast.expr) -> bool:
     return isinstance(node, (ast.Tuple, ast.List)) and len(node.elts) > 0
 
 
-def _read(text: str, build: Callable[[ast.expr], Any]) -> Any:
+def _read(text: str, build: Callable[[ast.expr], Any], noun: str = "encoding") -> Any:
     length = len(_NUMBER.sub("0", text))
     if length > _MAX_SPEC:
-        raise ValueError(f"an encoding spec has at most {_MAX_SPEC} characters, this one has {length}")
+        raise ValueError(f"an {noun} spec has at most {_MAX_SPEC} characters, this one has {length}")
     try:
         return build(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError) as error:
-        raise ValueError(f"cannot read the encoding spec {text!r}: {error}") from None
+        raise ValueError(f"cannot read the {noun} spec {text!r}: {error}") from None
 
 
 def _whole(node: ast.expr) -> Encoding:
@@ -276,7 +304,7 @@ def _whole(node: ast.expr) -> Encoding:
     return encoding
 
 
-def nearest(word: str, known: list[str]) -> str:
+def nearest(word: str, known: Sequence[str]) -> str:
     """The end of an error message: which known word was probably meant, and all of them."""
     close = difflib.get_close_matches(word, known, n=1, cutoff=0.4)
     meant = f"did you mean {close[0]!r}? " if close else ""

@@ -86,7 +86,7 @@ MAY_IMPORT = {
     "checks": set(),
     "environment": set(),
     "pretrained": {*_CONTRACT, "encodings", "attention", "hf", "models", "files", "jsonl", "checks", "gguf", "hub"},
-    "data": {"encoding", "files", "jsonl", "extras", "gguf"},
+    "data": {"encoding", "spec", "files", "jsonl", "extras", "gguf"},
     "training": {
         *(*_CONTRACT, "attention", "models", "pretrained", "data"),
         *("files", "jsonl", "extras", "environment", "checks", "gguf", "hub"),

@@ -53,8 +53,7 @@ def _cifar10() -> ConfigDict:
     study.variants = ConfigDict({"learned": {"learned": None, "learned, resized": RESIZED}})
     study.data.name = "cifar10"
     study.data.image_size = (32, 32)
-    study.data.flip = True
-    study.data.least_area = 0.35  # things of several sizes are seen in training, as in the paper's recipe
+    study.data.augment = "resized_crop(0.35) + flip"  # things of several sizes are seen, as in the paper's recipe
     study.model.variant = "S/4"
     study.model.pooling = "mean"
     study.model.drop_path = 0.1

@@ -84,7 +84,7 @@ def _study(injection: str) -> ConfigDict:
     labels = list(_ENCODINGS) if injection == "stem" else ["1-D", "2-D"]
     study.encodings = ConfigDict({label: _ENCODINGS[label] for label in labels}, sort_keys=False)
     study.data.name = "cifar10"
-    study.data.flip = True
+    study.data.augment = "flip"
     study.model.injection = injection
     study.model.patch_size = 4
     study.model.width = 48

@@ -19,11 +19,9 @@ For example:
 from posjax.data.augment import (
     IMAGENET_MEAN,
     IMAGENET_STD,
-    augment,
-    augment_native,
-    mixup,
+    flip_native,
+    mix,
     normalise,
-    random_resized_crop,
 )
 from posjax.data.containers import Images, NativeImages, Text
 from posjax.data.documents import Documents, check_text, load_documents, load_stream
@@ -33,6 +31,7 @@ from posjax.data.native_loading import as_images, load_native_images
 from posjax.data.pipelines import epoch, image_batches, image_epoch, text_batches, text_epoch
 from posjax.data.preparing import Prepared, prepare
 from posjax.data.preprocess import native_grid, native_grids, preprocess, preprocess_native, read_image
+from posjax.data.recipe import OPERATIONS, Recipe, parse_augment
 from posjax.data.retrieval import retrieval_batch
 from posjax.data.sets import SETS, SYNTHETIC, SYNTHETIC_IMAGES, SYNTHETIC_TOKENS, register, registered
 from posjax.data.subsets import held_out_names, spread, subset
@@ -46,6 +45,7 @@ __all__ = [
     "BYTES",
     "IMAGENET_MEAN",
     "IMAGENET_STD",
+    "OPERATIONS",
     "SETS",
     "SYNTHETIC",
     "SYNTHETIC_IMAGES",
@@ -55,13 +55,13 @@ __all__ = [
     "NativeImages",
     "NativePatches",
     "Prepared",
+    "Recipe",
     "Text",
     "Tokenizer",
     "as_images",
-    "augment",
-    "augment_native",
     "check_text",
     "epoch",
+    "flip_native",
     "held_out_names",
     "image_batches",
     "image_epoch",
@@ -71,16 +71,16 @@ __all__ = [
     "load_stream",
     "load_text",
     "load_tokenizer",
-    "mixup",
+    "mix",
     "native_batches",
     "native_epoch",
     "native_grid",
     "native_grids",
     "normalise",
+    "parse_augment",
     "prepare",
     "preprocess",
     "preprocess_native",
-    "random_resized_crop",
     "read_image",
     "register",
     "registered",

@@ -6,12 +6,13 @@ step, so the step number alone resumes a run exactly, and process p of n always 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posjax.data.containers import Images, Text
+from posjax.data.host_augment import HostOperation, apply
 from posjax.data.windows import Batch, Ladder, check_windows, gather_windows, in_blocks, phase_offsets
 
 if TYPE_CHECKING:
@@ -19,14 +20,23 @@ if TYPE_CHECKING:
 
 
 def image_batches(
-    images: Images, *, batch_size: int, seed: int, process_index: int = 0, process_count: int = 1
+    images: Images,
+    *,
+    batch_size: int,
+    seed: int,
+    augment: Sequence[HostOperation] = (),
+    repeats: int = 1,
+    process_index: int = 0,
+    process_count: int = 1,
 ) -> grain.MapDataset:
     """Endless shuffled batches; every image comes once per epoch of N images, in a new order each epoch.
 
     Args:
       images: the split, N images.
       batch_size: images per step over all processes.
-      seed: seed of the shuffle, 0 <= seed < 2**32.
+      seed: seed of the shuffle and of augmentation, 0 <= seed < 2**32.
+      augment: operations on each image (`Recipe.host`), which keep its shape.
+      repeats: copies of an image in a batch (`Recipe.repeats`).
       process_index: this process, 0..process_count-1.
       process_count: number of processes that share a batch.
 
@@ -44,10 +54,14 @@ def image_batches(
     if batch_size > len(images):
         raise ValueError(f"batch_size={batch_size} exceeds the {len(images)} images of {images.name!r}")
 
-    def gather(epoch: np.ndarray, index: np.ndarray) -> Batch:
-        return {"image": images.image[index], "label": images.label[index]}
+    def gather(epoch: np.ndarray, index: np.ndarray, copy: np.ndarray) -> Batch:
+        image = images.image[index]
+        if augment:
+            draws = (np.random.default_rng((seed, *each)) for each in np.stack([epoch, index, copy], axis=1).tolist())
+            image = np.stack([apply(augment, *each) for each in zip(image, draws, strict=True)])
+        return {"image": image, "label": images.label[index]}
 
-    return _batches(len(images), gather, batch_size, seed, process_index, process_count)
+    return _batches(len(images), gather, batch_size, seed, process_index, process_count, repeats)
 
 
 def text_batches(
@@ -97,7 +111,7 @@ def text_batches(
     ladder = ladder or Ladder()
     ladder.check(length)
 
-    def gather(epoch: np.ndarray, index: np.ndarray) -> Batch:
+    def gather(epoch: np.ndarray, index: np.ndarray, copy: np.ndarray) -> Batch:
         phase_of = {e: np.random.default_rng((seed, e)).integers(len(text)) for e in np.unique(epoch).tolist()}
         phase = np.array([phase_of[e] for e in epoch.tolist()])
         return gather_windows(text, *phase_offsets(len(text), length, index, phase), positions)
@@ -114,23 +128,30 @@ def text_batches(
 
 def _batches(
     size: int,
-    gather: Callable[[np.ndarray, np.ndarray], Batch],
+    gather: Callable[[np.ndarray, np.ndarray, np.ndarray], Batch],
     batch_size: int,
     seed: int,
     process_index: int,
     process_count: int,
+    repeats: int = 1,
 ) -> grain.MapDataset:
-    """Returns batches gather(epoch [b], index [b]) of indices below `size`, reshuffled every epoch."""
+    """Returns batches gather(epoch [b], index [b], copy [b]) of indices below `size`, reshuffled every epoch."""
     import grain
 
     first, share = share_of(batch_size, seed, process_index, process_count)
 
     def mine(step: int, index: np.ndarray) -> Batch:
-        epoch = (step * batch_size + np.arange(first, first + share)) // size
-        return gather(epoch, np.asarray(index[first : first + share]))
+        turn, copy = np.divmod(step * batch_size + np.arange(batch_size), repeats)
+        own = np.argsort(copy, kind="stable")[
+            first : first + share
+        ]  # no image is beside its copy, with which it would mix
+        return gather(turn[own] // size, np.asarray(index)[own], copy[own])
 
     # Repeating before batching lets a batch span two epochs: nothing is dropped, and a step is a place in one stream.
     shuffled = grain.MapDataset.range(size).seed(seed).shuffle().repeat()
+    if repeats > 1:
+        places = grain.MapDataset.range(1).repeat()
+        shuffled, once = places.map_with_index(lambda place, _: once[place // repeats]), shuffled
     return shuffled.batch(batch_size, drop_remainder=True).map_with_index(mine)
 
 

@@ -5,7 +5,6 @@ Every resize is PIL's: separable, half-pixel centred, and antialiased when it sh
 
 from __future__ import annotations
 
-import difflib
 import io
 import os
 import pathlib
@@ -14,6 +13,8 @@ import zlib
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from posjax.spec import nearest
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -91,7 +92,7 @@ def preprocess(
     """
     height, width = (size, size) if np.ndim(size) == 0 else size
     if mode not in _MODES:
-        raise ValueError(f"no mode is named {mode!r}; {_nearest(mode, _MODES)}")
+        raise ValueError(f"no mode is named {mode!r}; {nearest(mode, _MODES)}")
     if min(height, width) < 1:
         raise ValueError(f"size={size} must be at least 1 pixel on each side")
     if not 0 < crop_fraction <= 1 or (mode != "crop" and crop_fraction != 1):
@@ -182,12 +183,17 @@ def resize(pixels: np.ndarray, size: tuple[int, int], resample: str = "bicubic")
     """
     from PIL import Image
 
-    if resample not in _FILTERS:
-        raise ValueError(f"no filter is named {resample!r}; {_nearest(resample, _FILTERS)}")
+    check_filter(resample)
     if pixels.shape[:2] == tuple(size):
         return pixels
     picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     return np.asarray(picture.resize(size[::-1], Image.Resampling[resample.upper()])).reshape(*size, -1)
+
+
+def check_filter(resample: str) -> None:
+    """Raises a ValueError where `resize` does not know the filter."""
+    if resample not in _FILTERS:
+        raise ValueError(f"no filter is named {resample!r}; {nearest(resample, _FILTERS)}")
 
 
 def _pixels(picture: Image.Image, channels: int, name: str) -> np.ndarray:
@@ -220,8 +226,3 @@ def _of_array(array: np.ndarray, channels: int) -> np.ndarray:
     if array.shape[2] == channels:
         return array
     return _pixels(Image.fromarray(array[..., 0] if array.shape[2] == 1 else array), channels, "the array")
-
-
-def _nearest(name: str, known: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    return (f"did you mean {near[0]!r}? " if near else "") + f"known are {', '.join(known)}"

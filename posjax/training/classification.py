@@ -19,6 +19,18 @@ from posjax.training.mesh import WHOLE, context_of, mesh_of
 _MODES = ["crop", "native", "pad", "stretch"]
 
 
+def binary_cross_entropy(logits, targets):
+    """Returns the mean over classes of the binary cross-entropy, as DeiT III and timm train; big_vision takes the sum.
+
+    Wightman et al. (2021), arXiv 2110.00476: every class is a question of its own, so mixed examples may be two at once.
+    """
+    return optax.sigmoid_binary_cross_entropy(logits, targets).mean(axis=-1)
+
+
+# By `config.loss`, of logits and soft targets [..., classes]. Scores have the softmax's, whatever is trained on.
+LOSSES = {"softmax": optax.softmax_cross_entropy, "bce": binary_cross_entropy}
+
+
 class Classification:
     """Labelled images, all of one size: that of the set, or `config.data.image_size`, to which they are preprocessed.
 
@@ -34,6 +46,9 @@ class Classification:
         self._config, self._data = config, config.data
         if not 0 <= config.label_smoothing < 1:
             raise ValueError(f"label_smoothing={config.label_smoothing} must lie in [0, 1)")
+        if (config.get("loss") or "softmax") not in LOSSES:
+            raise ValueError(f"no loss is named {config.loss!r}; {nearest(config.loss, [*LOSSES])}")
+        self.recipe = data.parse_augment(self._data.augment)
         if config.data.image_size is not None and len(config.data.image_size) != 2:
             raise ValueError(f"data.image_size={tuple(config.data.image_size)} must be (height, width), as in (48, 32)")
         source = [str(config.data.get(name)) for name in (*self.reads, "channels")]
@@ -84,11 +99,13 @@ class Classification:
 
     def _prepare(self) -> None:
         size = self.train_data.image.shape[1:3]
+        self.recipe = self.recipe.sized(*size)
         self.model = self.model.sized(size)
         self.site = self.model.sites(*size)
 
     def batches(self, seed, share=WHOLE):
         own = dict(process_index=share.index, process_count=share.count)
+        own |= dict(augment=self.recipe.host, repeats=self.recipe.repeats)
         batches = data.image_batches(self.train_data, batch_size=self._config.batch_size, seed=seed, **own)
         return data.repeated(batches) if self._data.name == data.SYNTHETIC_IMAGES else batches
 
@@ -102,16 +119,20 @@ class Classification:
     def loss(self, params, batch, key):
         crop_key, mix_key, drop_key, place_key, part_key = jax.random.split(key, 5)
         image = data.normalise(batch["image"])
-        if self._data.least_area != 1:
-            image = data.random_resized_crop(part_key, image, least_area=self._data.least_area)
-        crop = dict(crop_padding=self._data.crop_padding, padding=self._data.padding)
-        image = data.augment(crop_key, image, flip=self._data.flip, **crop)
-        label = optax.smooth_labels(jax.nn.one_hot(batch["label"], self.classes), self._config.label_smoothing)
-        if self._data.mixup:
-            image, label = data.mixup(mix_key, image, label, self._data.mixup)
+        for operation in self.recipe.device:
+            image = operation({"resized_crop": part_key}.get(operation.spec_name, crop_key), image)
+        image, label = data.mix(mix_key, image, self.targets(batch["label"]), self.recipe.mix)
         rngs = {"dropout": drop_key, "place": place_key}
         logits = self.model.apply({"params": params}, self.standardised(image), self.site, train=True, rngs=rngs)
-        return optax.softmax_cross_entropy(logits, label).sum(), jnp.float32(len(image))
+        return self.losses(logits, label).sum(), jnp.float32(len(image))
+
+    def targets(self, label):
+        """Returns smoothed labels [..., classes] of labels [...]."""
+        return optax.smooth_labels(jax.nn.one_hot(label, self.classes), self._config.label_smoothing)
+
+    def losses(self, logits, targets):
+        """Returns the loss of each example [...] by logits and targets [..., classes]."""
+        return LOSSES[self._config.get("loss") or "softmax"](logits, targets)
 
     def score(self, params, batch):
         image = self.standardised(data.normalise(batch["image"]))
@@ -178,10 +199,10 @@ class NativeClassification(Classification):
     def _prepare(self):
         if self.model.one_size:
             raise ValueError("a ResNet, also as a stem, sees images of one size: data.mode may be crop, pad or stretch")
-        if self._data.mixup or self._data.crop_padding or self._data.least_area != 1:
+        if str(self.recipe) not in ("", "flip()"):
             raise ValueError(
-                "data.mixup, data.crop_padding and data.least_area are for images of one size: with mode='native' set them "
-                "to 0, 0 and 1; data.min_patches draws resolutions"
+                f"data.augment={self._data.augment!r} is for images of one size: with mode='native' it may be flip; "
+                "data.min_patches draws resolutions"
             )
         most, least = self._data.max_patches, self._data.min_patches
         size = self.model.patch_size
@@ -217,10 +238,10 @@ class NativeClassification(Classification):
 
     def loss(self, params, batch, key):
         flip_key, drop_key, place_key = jax.random.split(key, 3)
-        batch = data.augment_native(flip_key, batch, flip=self._data.flip)
-        label = optax.smooth_labels(jax.nn.one_hot(batch["label"], self.classes), self._config.label_smoothing)
+        batch = data.flip_native(flip_key, batch) if self.recipe.device else batch
         logits = self.logits(params, batch, train=True, rngs={"dropout": drop_key, "place": place_key})
-        return (optax.softmax_cross_entropy(logits, label) * batch["weight"]).sum(), batch["weight"].sum()
+        losses = self.losses(logits, self.targets(batch["label"]))
+        return (losses * batch["weight"]).sum(), batch["weight"].sum()
 
     def score(self, params, batch):
         return scores(self.logits(params, batch), batch["label"], batch["weight"])

@@ -31,6 +31,8 @@ from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
 from posjax.data.containers import digest_of
+from posjax.data.host_augment import HostOperation
+from posjax.data.recipe import parse_augment
 from posjax.environment import describe
 from posjax.files import replace_file
 from posjax.jsonl import config_hash, parse_json, strict
@@ -125,9 +127,44 @@ _COUNTED |= {f"model.{name}" for name in ("mlp_dim", "num_kv_heads", "pre_logits
 _NAMES = {"model.kind": "architecture", "model.resnet": "model.stem", "model.resnet_width": "model.stem_width"}
 
 
+# Operations of data.augment that committed results name by fields of their own, in the order in which they act.
+_LOOSE = {"resized_crop": ("least_area",), "shift": ("crop_padding", "padding"), "flip": ("flip",), "mixup": ("mixup",)}
+_NONE = {"crop_padding": 0, "flip": False, "least_area": 1.0, "mixup": 0.0, "padding": "black"}
+
+
+def _loose(augment: str | None) -> dict[str, Any]:
+    """Returns the earlier fields for data.augment; its text where it says more than these could."""
+    operations = parse_augment(augment).operations
+    names = [operation.spec_name for operation in operations]
+    if names != [name for name in _LOOSE if name in names] or any(
+        isinstance(each, HostOperation) for each in operations
+    ):
+        return {"data.augment": str(parse_augment(augment))}
+    given = {}
+    for name, operation in zip(names, operations, strict=True):
+        given |= zip(_LOOSE[name], dataclasses.astuple(operation) or (True,), strict=True)
+    return {f"data.{name}": value for name, value in (_NONE | given).items()}
+
+
+def _with_augment(fields: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns fields of a run.json with `augment` in place of the earlier ones; others as they are."""
+    names = {name: f"{prefix}{name}" for name in _NONE}
+    if not names.keys() <= {name.removeprefix(prefix) for name in fields}:
+        return dict(fields)
+    was = {name: fields[full] for name, full in names.items()}
+    arguments = {name: ", ".join(repr(was[field]) for field in own) for name, own in _LOOSE.items()}
+    acts = [name for name, own in _LOOSE.items() if was[own[0]] != _NONE[own[0]]]
+    text = " + ".join(name if name == "flip" else f"{name}({arguments[name]})" for name in acts)
+    return {name: value for name, value in fields.items() if name not in names.values()} | {
+        f"{prefix}augment": text or None
+    }
+
+
 def identity(config: ConfigDict) -> dict[str, Any]:
     """Returns the content of a config's hash: its `counting_fields` that are not at their defaults."""
     fields = counting_fields(config)
+    if "data.augment" in fields:
+        fields |= _loose(fields.pop("data.augment"))
     counted = _COUNTED | ({"data.files"} if "data.retrieval.share" in fields else set())
     # Models of texts had no such field when their results were committed.
     if fields.get("task") != "algorithmic" and fields.get("model.kind") != "init_from":
@@ -172,6 +209,8 @@ def read_run(workdir: str | os.PathLike) -> dict[str, Any]:
         raise CheckpointError(f"{path} cannot be read ({error}): {mend}") from error
     if not is_whole:
         raise CheckpointError(f"{path} differs from what was written: {mend}")
+    about["fields"] = _with_augment(about["fields"], "data.")
+    about["config"]["data"] = _with_augment(about["config"]["data"])
     return about
 
 

@@ -94,15 +94,17 @@ def random_images(count=64, size=6):
     return np.random.default_rng(1).random((count, size, size, 3), np.float32)
 
 
-@functools.partial(jax.jit, static_argnames=("first", "padding"))
-def augmented(seed, images, first, padding):
-    return data.augment(jax.random.key(seed), images, crop_padding=2, flip=True, padding=padding, first=first)
+@functools.partial(jax.jit, static_argnames=("first", "text"))
+def augmented(seed, images, first, text):
+    for operation in data.parse_augment(text).device:
+        images = operation(jax.random.key(seed), images, first)
+    return images
 
 
-@pytest.mark.parametrize(("padding", "pad"), [("reflect", {"mode": "reflect"}), ("black", {"constant_values": -1})])
-def test_crop_is_a_window_of_the_padded_image_at_every_corner_and_half_are_mirrored(padding, pad):
+@pytest.mark.parametrize(("fill", "pad"), [("reflect", {"mode": "reflect"}), ("black", {"constant_values": -1})])
+def test_shift_shows_a_window_of_the_padded_image_at_every_corner_and_half_are_mirrored(fill, pad):
     x = random_images()
-    y = np.asarray(augmented(0, x, 0, padding=padding))
+    y = np.asarray(augmented(0, x, 0, f"shift(2, {fill!r}) + flip"))
     corners, mirrored = set(), 0
     for before, after in zip(x, y, strict=True):
         padded = np.pad(before, ((2, 2), (2, 2), (0, 0)), **pad)
@@ -122,28 +124,16 @@ def test_crop_is_a_window_of_the_padded_image_at_every_corner_and_half_are_mirro
 
 def test_draws_depend_on_key_and_global_index_only():
     x = random_images()
-    whole = augmented(0, x, 0, padding="black")
-    np.testing.assert_array_equal(whole[32:], augmented(0, x[32:], 32, padding="black"))
-    assert (whole != augmented(1, x, 0, padding="black")).any()
-    np.testing.assert_array_equal(data.augment(jax.random.key(0), jnp.asarray(x)), x)  # nothing unless asked
-
-
-def test_augment_errors():
-    x = jnp.asarray(random_images(2))
-    with pytest.raises(ValueError, match="crop_padding=8"):
-        data.augment(jax.random.key(0), x, crop_padding=8)
-    with pytest.raises(ValueError, match="padding='edge'"):
-        data.augment(jax.random.key(0), x, padding="edge")
-    with pytest.raises(ValueError, match=r"least_area=1\.5"):
-        data.random_resized_crop(jax.random.key(0), x, least_area=1.5)
+    whole = augmented(0, x, 0, "shift(2) + flip")
+    np.testing.assert_array_equal(whole[32:], augmented(0, x[32:], 32, "shift(2) + flip"))
+    assert (whole != augmented(1, x, 0, "shift(2) + flip")).any()
 
 
 def test_a_random_part_becomes_the_whole():
     """The images hold their own coordinates: row and column, in pixels."""
     rows, columns = np.mgrid[:8, :12].astype(np.float32)
     x = np.broadcast_to(np.stack([rows, columns], axis=-1), (64, 8, 12, 2))
-    crop = jax.jit(data.random_resized_crop, static_argnames=("least_area", "first"))
-    y = np.asarray(crop(jax.random.key(0), x, least_area=0.25, first=0))
+    y = np.asarray(augmented(0, x, 0, "resized_crop(0.25)"))
     inside = y[:, 2:-2, 2:-2]  # away from the edges, where linear interpolation repeats
     steps = np.diff(inside[..., 0], axis=1).mean(axis=(1, 2)), np.diff(inside[..., 1], axis=2).mean(axis=(1, 2))
     area, ratio = steps[0] * steps[1], steps[1] / steps[0]
@@ -153,6 +143,6 @@ def test_a_random_part_becomes_the_whole():
         assert y[..., axis].min() >= -1e-4
         assert y[..., axis].max() <= extent + 1e-4
         assert np.ptp(y[:, 4, 6, axis]) > extent / 4
-    half = crop(jax.random.key(0), x[32:], least_area=0.25, first=32)
+    half = augmented(0, x[32:], 32, "resized_crop(0.25)")
     np.testing.assert_allclose(y[32:], half, rtol=1e-5, atol=1e-5)  # pixels; another batch size may round otherwise
-    assert (y != crop(jax.random.key(1), x, least_area=0.25, first=0)).any()
+    assert (y != augmented(1, x, 0, "resized_crop(0.25)")).any()

@@ -96,7 +96,7 @@ def test_what_does_not_fit_is_refused(data_dir, pictures):
             make_task(small_vit(data_dir, **overrides))
     for overrides, message in (
         ({"model__kind": "resnet"}, "ResNet"),
-        ({"data__mixup": 0.2}, r"data\.mixup"),
+        ({"data__augment": "flip + mixup(0.2)"}, r"data\.augment='flip \+ mixup"),
         ({"model__encoding": "learned"}, "learned has rows for positions below 3x3"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -158,7 +158,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(data_dir):
 
 @pytest.mark.slow
 def test_each_step_and_each_seed_draws_for_itself(data_dir):
-    task = make_task(small_vit(data_dir, data__mixup=0.5, data__crop_padding=1, model__dropout=0.1))
+    task = make_task(small_vit(data_dir, data__augment="shift(1) + mixup(0.5)", model__dropout=0.1))
     optimizer, _ = make_optimizer(total_steps=9, learning_rate=0.0)
     batch = {name: np.stack([x, x]) for name, x in task.batches(0)[0].items()}
     state = jax.jit(lambda: init_state(task, optimizer, (5, 6)))()

@@ -184,7 +184,7 @@ def native(tmp_path_factory):
             path = root / split / "ab"[number % 2] / f"{number}.png"
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(rng.integers(0, 255, (8, 12, 3), np.uint8)).save(path)
-    sizes = dict(data__name="folder", data__mode="native", data__max_patches=6, data__tokens=20, data__flip=True)
+    sizes = dict(data__name="folder", data__mode="native", data__max_patches=6, data__tokens=20, data__augment="flip")
     return make_task(small_vit(root, **sizes, data__images_per_row=4, batch_size=2, model__encoding="rope(base=100)"))
 
 

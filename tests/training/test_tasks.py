@@ -40,20 +40,23 @@ def test_options_of_training_act_in_training_and_not_in_scores(data_dir):
     losses = {round(float(jax.jit(plain.loss)({}, batch, jax.random.key(0))[0]), 3)}
     for overrides in (
         {"label_smoothing": 0.2},
-        {"data__mixup": 0.5},
-        {"data__least_area": 0.3},
-        {"data__crop_padding": 2},
-        {"data__crop_padding": 2, "data__padding": "reflect"},
-        {"data__flip": True},
+        {"loss": "bce"},
+        {"data__augment": "mixup(0.5)"},
+        {"data__augment": "cutmix(1)"},
+        {"data__augment": "mixup(0.5) + cutmix(1)"},
+        {"data__augment": "resized_crop(0.3)"},
+        {"data__augment": "shift(2)"},
+        {"data__augment": "shift(2, fill='reflect')"},
+        {"data__augment": "flip"},
     ):
         task = answering(make_task(small_vit(data_dir, **overrides)), of_pixels)
         loss = jax.jit(task.loss)
         first, again, other = (float(loss({}, batch, jax.random.key(each))[0]) for each in (0, 0, 1))
         assert first == again
-        assert (first == other) == ("label_smoothing" in overrides)  # which draws nothing
+        assert (first == other) == ("data__augment" not in overrides)  # the others draw nothing
         losses.add(round(first, 3))
         assert str(jax.make_jaxpr(task.score)({}, scored)) == str(jax.make_jaxpr(plain.score)({}, scored))
-    assert len(losses) == 7
+    assert len(losses) == 10
 
 
 def test_rows_that_fill_up_a_batch_score_nothing(data_dir):
@@ -151,6 +154,9 @@ def test_what_cannot_be_is_refused_before_training(data_dir):
         (small_decoder, {"task": "language_modle"}, "task"),
         (small_vit, {"model__patch_size": 3}, "patch_size"),
         (small_vit, {"label_smoothing": 1.5}, "label_smoothing=1.5"),
+        (small_vit, {"loss": "bcee"}, "no loss is named 'bcee'; did you mean 'bce'"),
+        (small_vit, {"data__augment": "flop"}, "no augmentation is named 'flop'; did you mean 'flip'"),
+        (small_vit, {"data__augment": "inception_crop(9)"}, "differs from the model's images of 8x8"),
         (small_vit, {"model__dtype": "float33"}, r"model\.dtype"),
     ):
         with pytest.raises(ValueError, match=message):

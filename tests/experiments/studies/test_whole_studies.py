@@ -289,7 +289,7 @@ def test_native_aspects(vits, tmp_path):
                 picture = rng.integers(0, 120, shape, np.uint8) + np.uint8(100 * (label == "light"))
                 Image.fromarray(picture).save(tmp_path / "pictures" / split / label / f"{i}.png")
     table = vits.studies.digits
-    table.data.update(name="folder", data_dir=str(tmp_path / "pictures"), mode="native", max_patches=16, least_area=1.0)
+    table.data.update(name="folder", data_dir=str(tmp_path / "pictures"), mode="native", max_patches=16, augment="flip")
     table.data.image_size, table.batch_size = (16, 16), 4
     table.encodings = ConfigDict({"learned": "learned(resize='jax_linear')", "swin": "swin"}, sort_keys=False)
     table.variants = ConfigDict({"swin": {"swin": None, "swin, resized": RESIZED}})

@@ -1,0 +1,277 @@
+"""Augmentation of single images on the host, by PIL: the operations of a recipe (posjax/data/recipe.py) before the device's.
+
+An operation is called with an image [h, w, c] uint8, c = 1 or 3, and a generator that it draws from. It returns an image of
+the same type, and of the same shape unless it crops.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from posjax.data.augment import Operation
+from posjax.data.preprocess import check_filter, resize
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+class HostOperation(Operation):
+    """An operation on one image: operation(image [h, w, c] uint8, rng) returns an image [H, W, c] uint8."""
+
+    def __call__(self, image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        raise NotImplementedError
+
+
+def apply(operations: Sequence[HostOperation], image: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Returns an image [h, w, c] uint8 after all operations, in their order."""
+    for operation in operations:
+        image = operation(image, rng)
+    return image
+
+
+class PictureOperation(HostOperation):
+    """An operation that PIL computes."""
+
+    def __call__(self, image, rng):
+        from PIL import Image
+
+        picture = Image.fromarray(image[..., 0] if image.shape[2] == 1 else image)
+        return np.asarray(self.picture(picture, rng)).reshape(image.shape)
+
+    def picture(self, picture: "Image.Image", rng: np.random.Generator) -> "Image.Image":
+        """Returns the picture, changed: of the same size and mode."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class InceptionCrop(HostOperation):
+    """Resizes a random part of an image (Szegedy et al., 2014, arXiv 1409.4842), as torchvision's RandomResizedCrop.
+
+    The part's share of the area is uniform in [least_area, 1], its aspect log-uniform in `ratio`, its place uniform. Where
+    ten draws do not fit into the image, the part is the largest one in the centre whose aspect is within `ratio`. PIL blurs
+    what it shrinks (antialiasing), as torchvision and timm do; big_vision does not by default.
+
+    Args:
+      size: (H, W) of the result in pixels, or H = W; None: the size of the images that a model is made for.
+      least_area: in (0, 1]; 0.08 in torchvision and timm, 0.05 in big_vision.
+      ratio: bounds of the part's width / height.
+      resample: filter of PIL: "bicubic" in timm, "bilinear" in torchvision and big_vision.
+
+    Raises:
+      ValueError: an argument is out of range, or the filter is unknown.
+    """
+
+    spec_name: ClassVar[str] = "inception_crop"
+    ranges: ClassVar[tuple[str, ...]] = ("least_area > 0", "least_area <= 1")
+
+    size: int | tuple[int, int] | None = None
+    least_area: float = 0.08
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    resample: str = "bicubic"
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_filter(self.resample)
+        if not 0 < self.ratio[0] <= self.ratio[1]:
+            raise ValueError(f"inception_crop(ratio={self.ratio}) must be two positive bounds, the smaller one first")
+        if self.size is not None and np.min(self.size) < 1:
+            raise ValueError(f"inception_crop(size={self.size}) must be at least 1 pixel on each side")
+
+    def box(self, height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
+        """Returns (top, left, height, width) of a random part of an image of this size, in pixels."""
+        least, most = (math.log(bound) for bound in self.ratio)
+        for _ in range(10):
+            area, aspect = height * width * rng.uniform(self.least_area, 1.0), math.exp(rng.uniform(least, most))
+            h, w = round(math.sqrt(area / aspect)), round(math.sqrt(area * aspect))
+            if 0 < h <= height and 0 < w <= width:
+                return int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1)), h, w
+        aspect = min(max(width / height, self.ratio[0]), self.ratio[1])
+        h, w = min(height, max(1, round(width / aspect))), min(width, max(1, round(height * aspect)))
+        return (height - h) // 2, (width - w) // 2, h, w
+
+    def __call__(self, image, rng):
+        top, left, h, w = self.box(*image.shape[:2], rng)
+        size = np.broadcast_to(self.size or image.shape[:2], 2).tolist()
+        return resize(image[top : top + h, left : left + w], tuple(size), self.resample)
+
+
+@dataclass(frozen=True)
+class HostFlip(HostOperation):
+    """Mirrors an image left to right with probability 1/2: `flip` before an operation of the host."""
+
+    spec_name: ClassVar[str] = "flip"
+
+    def __call__(self, image, rng):
+        return image[:, ::-1] if rng.random() < 0.5 else image
+
+
+@dataclass(frozen=True)
+class ThreeAugment(PictureOperation):
+    """Makes a picture grey, solarises it (pixels of 128 and more are inverted) or blurs it: one of the three, equally likely.
+
+    DeiT III: Touvron et al. (2022), arXiv 2204.07118; timm's policy "3a". The blur is Gaussian with a radius that is uniform
+    in 0.1 to 2 pixels. Its crop, flip and colour jitter are operations of their own.
+    """
+
+    spec_name: ClassVar[str] = "three_augment"
+
+    def picture(self, picture, rng):
+        from PIL import ImageFilter, ImageOps
+
+        match int(rng.integers(3)):
+            case 0:
+                return picture.convert("L").convert(picture.mode)
+            case 1:
+                return ImageOps.solarize(picture)
+        return picture.filter(ImageFilter.GaussianBlur(rng.uniform(0.1, 2.0)))
+
+
+@dataclass(frozen=True)
+class ColorJitter(PictureOperation):
+    """Changes brightness, contrast and saturation in a random order, as torchvision's ColorJitter without hue.
+
+    Each factor is uniform in [max(0, 1 - strength), 1 + strength]; 1 changes nothing.
+
+    Args:
+      strength: positive; 0.3 in DeiT III, 0.4 in timm.
+
+    Raises:
+      ValueError: strength is not positive.
+    """
+
+    spec_name: ClassVar[str] = "color_jitter"
+    ranges: ClassVar[tuple[str, ...]] = ("strength > 0",)
+
+    strength: float
+
+    def picture(self, picture, rng):
+        for number in rng.permutation(3):
+            name = ("Brightness", "Contrast", "Color")[number]
+            picture = _enhanced(name)(picture, rng.uniform(max(0.0, 1 - self.strength), 1 + self.strength), rng)
+        return picture
+
+
+@dataclass(frozen=True)
+class RandAugment(PictureOperation):
+    """Applies `n` operations in turn, each drawn out of 16, all at magnitude `m` (Cubuk et al., 2019, arXiv 1909.13719).
+
+    The list and the magnitudes are big_vision's (its pp/autoaugment.py, after EfficientNet's): autocontrast, equalize,
+    invert, rotate (30 degrees at m=10), posterize (to 4 bits), solarize (from 256 on: nothing), color, contrast, brightness
+    and sharpness (factor 1.9), shears (0.3), translations (100 of 224 pixels), cutout (a square of 80 of 224 pixels) and
+    solarize_add (110). Signs are random, empty pixels are grey (128), pixels move to the nearest place. All differences:
+    contrast moves pixels from their mean, as in PIL (big_vision takes the number of pixels / 256 for the mean); translations
+    and cutout scale with the image; posterize leaves a bit. timm's and torchvision's RandAugment have other lists, and timm
+    applies an operation with probability 1/2.
+
+    Args:
+      n: number of operations.
+      m: magnitude, 10 is usual.
+
+    Raises:
+      ValueError: n is below 1, or m outside 0 to 10.
+    """
+
+    spec_name: ClassVar[str] = "randaug"
+    ranges: ClassVar[tuple[str, ...]] = ("n >= 1", "m >= 0", "m <= 10")
+
+    n: int
+    m: float
+
+    def picture(self, picture, rng):
+        for number in rng.integers(len(RANDAUG), size=self.n):
+            operation, argument = [*RANDAUG.values()][number]
+            picture = operation(picture, argument(self.m / 10), rng)
+        return picture
+
+
+Operate = Callable[["Image.Image", Any, np.random.Generator], "Image.Image"]  # of a picture and an argument
+
+
+def _point(name: str) -> Operate:
+    """Returns an operation of PIL.ImageOps, with its argument where it has one."""
+
+    def operate(picture: "Image.Image", argument: int | None, rng: np.random.Generator) -> "Image.Image":
+        from PIL import ImageOps
+
+        return getattr(ImageOps, name)(picture, *(() if argument is None else (argument,)))
+
+    return operate
+
+
+def _enhanced(name: str) -> Operate:
+    def operate(picture: "Image.Image", factor: float, rng: np.random.Generator) -> "Image.Image":
+        from PIL import ImageEnhance
+
+        return getattr(ImageEnhance, name)(picture).enhance(factor)
+
+    return operate
+
+
+def _moved(matrix: Callable[[float, int, int], tuple[float, ...]]) -> Operate:
+    """Returns an operation that moves pixels: (x, y) shows what was at (a x + b y + c, d x + e y + f), or grey.
+
+    `matrix` has a, ..., f of an argument, whose sign is drawn, and of a picture's width and height. Coordinates are of
+    pixels' centres, 0, 1, ...; for PIL these lie at 1/2, 3/2, ...
+    """
+
+    def operate(picture: "Image.Image", argument: float, rng: np.random.Generator) -> "Image.Image":
+        from PIL import Image
+
+        a, b, c, d, e, f = matrix(argument if rng.random() < 0.5 else -argument, *picture.size)
+        centred = (a, b, c + (1 - a - b) / 2, d, e, f + (1 - d - e) / 2)
+        fill = 128 if picture.mode == "L" else (128,) * 3
+        return picture.transform(
+            picture.size, Image.Transform.AFFINE, centred, Image.Resampling.NEAREST, fillcolor=fill
+        )
+
+    return operate
+
+
+def _rotation(degrees: float, width: int, height: int) -> tuple[float, ...]:
+    """Returns the turn about the centre of a picture."""
+    cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+    x, y = (width - 1) / 2, (height - 1) / 2
+    return cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y
+
+
+def _cutout(picture: "Image.Image", share: float, rng: np.random.Generator) -> "Image.Image":
+    """Returns the picture with a grey square, whose centre lies anywhere and whose side is twice a share of the width."""
+    from PIL import Image
+
+    pixels, half = np.array(picture), round(share * picture.width)
+    y, x = rng.integers(picture.height), rng.integers(picture.width)
+    pixels[max(0, y - half) : y + half, max(0, x - half) : x + half] = 128
+    return Image.fromarray(pixels)
+
+
+def _solarize_add(picture: "Image.Image", addition: int, rng: np.random.Generator) -> "Image.Image":
+    levels = [min(255, level + addition) if level < 128 else level for level in range(256)]
+    return picture.point(levels * len(picture.getbands()))
+
+
+def _factor(share: float) -> float:
+    return share * 1.8 + 0.1
+
+
+# Operations of `randaug`, each with its argument by the share of the largest magnitude.
+RANDAUG = {
+    "autocontrast": (_point("autocontrast"), lambda share: None),
+    "equalize": (_point("equalize"), lambda share: None),
+    "invert": (_point("invert"), lambda share: None),
+    "rotate": (_moved(_rotation), lambda share: share * 30),
+    "posterize": (_point("posterize"), lambda share: max(1, int(share * 4))),
+    "solarize": (_point("solarize"), lambda share: int(share * 256)),
+    "color": (_enhanced("Color"), _factor),
+    "contrast": (_enhanced("Contrast"), _factor),
+    "brightness": (_enhanced("Brightness"), _factor),
+    "sharpness": (_enhanced("Sharpness"), _factor),
+    "shear_x": (_moved(lambda slope, w, h: (1, slope, 0, 0, 1, 0)), lambda share: share * 0.3),
+    "shear_y": (_moved(lambda slope, w, h: (1, 0, 0, slope, 1, 0)), lambda share: share * 0.3),
+    "translate_x": (_moved(lambda part, w, h: (1, 0, round(part * w), 0, 1, 0)), lambda share: share * 100 / 224),
+    "translate_y": (_moved(lambda part, w, h: (1, 0, 0, 0, 1, round(part * h))), lambda share: share * 100 / 224),
+    "cutout": (_cutout, lambda share: share * 40 / 224),
+    "solarize_add": (_solarize_add, lambda share: int(share * 110)),
+}
