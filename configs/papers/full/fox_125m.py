@@ -3,17 +3,18 @@
 Not run here: it takes accelerators.
 
     python -m experiments.ablate --config=configs/papers/full/fox_125m.py --config.data.files=DOCUMENTS \
-        --config.data.tokenizer=tokenizer.json
+        --config.data.tokenizer=TOKENIZER
 
-DOCUMENTS is a folder of texts of 16,384 tokens or more. The paper's are LongCrawl64 (gs://longcrawl64, 800 GB); PG-19 or the
-long documents of FineWeb-Edu stand in for it. Tokenise them once: python -m experiments.prepare.
+DOCUMENTS is a folder of texts of 16,384 tokens or more, TOKENIZER a tokenizer.json. The paper's texts are LongCrawl64
+(gs://longcrawl64, 800 GB); PG-19 or the long documents of FineWeb-Edu stand in for it. experiments.prepare makes tokens of
+them once.
 
 Lin et al. (2025), arXiv 2503.02130, and the configs of zhixuan-lin/forgetting-transformer: 12 layers of 768 channels and 12
 heads, 32 rows a step, 5,120 steps (2.7 billion tokens), AdamW at 2e-3 (0.9, 0.95) with decay 0.1, warm-up over 256 Mi tokens,
 cosine to 0. Their baseline is RoPE with base 500,000 in Llama's blocks. Here all rows have those blocks; the paper's "Pro"
 blocks (output gates, short convolutions, norms of queries and keys) are not there.
 
-Cost: 0.74 GFLOP a token for what is multiplied and 0.91 for causal attention, 4.4e18 a training, 5 rows of one seed: 18
+Cost: 0.74 GFLOP a token for what is multiplied and 0.91 for causal attention, 4.8e18 a training, 5 rows of one seed: 19
 H100-hours at 35 % of the peak.
 Expected: the paper's curves of the loss by position (figures, no table): FoX falls to the end of the context and beyond it,
 RoPE's loss rises beyond.
@@ -39,7 +40,7 @@ def get_config() -> ConfigDict:
         "FoX should have the lowest loss at the trained length, and alone keep it beyond. This has not been run: it takes "
         "accelerators."
     )
-    config.page.arguments = "--config.data.files=DOCUMENTS --config.data.tokenizer=tokenizer.json"
+    config.page.arguments = "--config.data.files=DOCUMENTS --config.data.tokenizer=TOKENIZER"
     config.notes = (
         "Every length scores the same tokens of the same documents; in sliding windows each of them stands behind at least "
         "half a window. The loss by position is that of whole windows."

@@ -34,9 +34,7 @@ def get_config() -> ConfigDict:
         "Do mixed rotations keep more accuracy at higher resolutions than axial ones, and those more than tables, by the "
         "recipe of the paper (Heo et al. 2024)?"
     )
-    config.page.says = (
-        "Mixed rotations should gain at 384 pixels what tables lose there. This has not been run: it takes accelerators."
-    )
+    config.page.says = "Mixed rotations should gain at 384 pixels what tables lose there. This has not been run: it takes accelerators."
     config.data.augment = (
         "repeat(3) + inception_crop(224) + flip + three_augment + color_jitter(0.3) + mixup(0.8) + cutmix(1.0)"
     )
@@ -47,7 +45,7 @@ def get_config() -> ConfigDict:
     config.steps = 250_000  # 400 epochs of 625 steps
     config.optimizer.name = "lamb"
     config.optimizer.learning_rate = 4e-3
-    config.optimizer.floor = 1e-5
+    config.optimizer.final_share = 0.0025  # to 1e-5
     config.optimizer.weight_decay = 0.03
     config.optimizer.warmup_steps = 3125
     config.batch_size = 2048
