@@ -41,6 +41,7 @@ def get_config() -> ConfigDict:
     config.loss = "bce"
     config.ema = 0.99996
     config.model.pooling = "cls"
+    config.model.pre_logits = None
     config.model.layer_scale = 1e-4
     config.steps = 250_000  # 400 epochs of 625 steps
     config.optimizer.name = "lamb"

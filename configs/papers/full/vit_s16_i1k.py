@@ -5,12 +5,13 @@ Not run here: it takes accelerators.
     python -m experiments.prepare --name=imagenet2012        # of archives that image-net.org gives to members
     python -m experiments.ablate --config=configs/papers/full/vit_s16_i1k.py
 
-Beyer, Zhai & Kolesnikov (2022), arXiv 2205.01580, as in big_vision's vit_s16_i1k.py: batches of 1,024, AdamW at 1e-3 with decay
-1e-4, warm-up over 10,000 steps, cosine to 0, clipping at 1, inception crops, flips, RandAugment(2, 10), mixup(0.2), mean pooling
-and an MLP head of one layer. Its encoding is the 2-D sinusoidal code, added once.
+Beyer, Zhai & Kolesnikov (2022), arXiv 2205.01580, as in big_vision's vit_s16_i1k.py: batches of 1,024, Adam at 1e-3, warm-up
+over 10,000 steps, cosine to 0, clipping at 1, inception crops, flips, RandAugment(2, 10), mixup(0.2), mean pooling and a tanh
+layer before the head. Its decay of 1e-4 is not multiplied by the learning rate: AdamW's is 0.1. Its encoding is the 2-D
+sinusoidal code, added once. It trains on 99 % of the training images, here on all, and evaluates the middle 224 of 256 pixels.
 
 Cost: 28 GFLOP an image, 3.2e18 a training, 8 rows of one seed: 21 H100-hours at 35 % of the peak (989 TFLOP/s).
-Expected: 76.5 % top-1 at 224 pixels with 2-D sinusoidal codes (the paper's table: 76.7 +- 0.1 by its better evaluation). Heo
+Expected: 76.5 % top-1 at 224 pixels with 2-D sinusoidal codes (big_vision). Heo
 et al. (2024), 2403.13298, DeiT-III-S after 400 epochs, at 224 and 384 pixels: tables 80.4 and 79.4, axial RoPE 80.9 and 80.0,
 mixed RoPE 80.9 and 81.8. Fuller et al. (2024), 2405.13985: LookHere is ahead of tables at larger sizes.
 """
@@ -42,8 +43,8 @@ def get_config() -> ConfigDict:
     config.point = "Which encoding serves a ViT best at the resolution of its training, and at others?"
     config.page = ConfigDict()
     config.page.says = (
-        "Rotations should be half a point ahead of tables and codes at 224 pixels, and keep more at 384. This has not been run: "
-        "it takes accelerators."
+        "Rotations should be half a point ahead of tables and codes at 224 pixels, and keep more at 384. This has not been "
+        "run: it takes accelerators."
     )
     config.notes = "A row is an encoding as it was trained; of learned, the table resized."
     config.seeds = (0,)
@@ -51,13 +52,16 @@ def get_config() -> ConfigDict:
     config.data.name = "imagenet2012"
     config.data.eval_split = "validation"
     config.data.image_size = (224, 224)
-    config.data.augment = "inception_crop(224) + flip + randaug(2, 10) + mixup(0.2)"
+    config.data.augment = (
+        "inception_crop(224, least_area=0.05, resample='bilinear') + flip + randaug(2, 10) + mixup(0.2)"
+    )
     config.model.variant = "S/16"
     config.model.pooling = "mean"
+    config.model.pre_logits = 384
     config.model.dtype = "bfloat16"
     config.steps = 112_590  # 90 epochs of 1,281,167 images
     config.optimizer.warmup_steps = 10_000
-    config.optimizer.weight_decay = 1e-4
+    config.optimizer.weight_decay = 0.1
     config.batch_size = 1024
     config.eval_batch_size = 1024
     config.eval_every = 12_510
