@@ -34,7 +34,9 @@ def get_config() -> ConfigDict:
         "Do mixed rotations keep more accuracy at higher resolutions than axial ones, and those more than tables, by the "
         "recipe of the paper (Heo et al. 2024)?"
     )
-    config.page.says = "Mixed rotations should gain at 384 pixels what tables lose there. This has not been run: it takes accelerators."
+    config.page.says = (
+        "Mixed rotations should gain at 384 pixels what tables lose there. This has not been run: it takes accelerators."
+    )
     config.data.augment = (
         "repeat(3) + inception_crop(224) + flip + three_augment + color_jitter(0.3) + mixup(0.8) + cutmix(1.0)"
     )

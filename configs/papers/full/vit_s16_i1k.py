@@ -8,7 +8,7 @@ Not run here: it takes accelerators.
 Beyer, Zhai & Kolesnikov (2022), arXiv 2205.01580, as in big_vision's vit_s16_i1k.py: batches of 1,024, Adam at 1e-3, warm-up
 over 10,000 steps, cosine to 0, clipping at 1, inception crops, flips, RandAugment(2, 10), mixup(0.2), mean pooling and a tanh
 layer before the head. Its decay of 1e-4 is not multiplied by the learning rate: AdamW's is 0.1. Its encoding is the 2-D
-sinusoidal code, added once. It trains on 99 % of the training images, here on all, and evaluates the middle 224 of 256 pixels.
+sinusoidal code, added once. It trains on 99 % of the training images, here on all, and tests the middle 224 of 256 pixels.
 
 Cost: 28 GFLOP an image, 3.2e18 a training, 8 rows of one seed: 21 H100-hours at 35 % of the peak (989 TFLOP/s).
 Expected: 76.5 % top-1 at 224 pixels with 2-D sinusoidal codes (big_vision). Heo
