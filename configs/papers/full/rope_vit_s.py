@@ -35,7 +35,8 @@ def get_config() -> ConfigDict:
         "recipe of the paper (Heo et al. 2024)?"
     )
     config.page.says = (
-        "Mixed rotations should gain at 384 pixels what tables lose there. This has not been run: it takes accelerators."
+        "Mixed rotations should gain at 384 pixels what tables lose there. This has not been run: it takes "
+        "accelerators."
     )
     config.data.augment = (
         "repeat(3) + inception_crop(224) + flip + three_augment + color_jitter(0.3) + mixup(0.8) + cutmix(1.0)"
