@@ -1,6 +1,7 @@
 # Two commands, on any machine with Python 3.11+ and a package registry:
 #   make ablate   the main job, on data that needs no download; into runs/quickstart
 #   make test     the tests; make slow the longer ones; make thorough extra checks beyond both
+#   make night    what the experiments of configs/papers/full take on this machine
 # Both make their own .venv (plain `make` does only that): posjax and its commands then run in it from any folder.
 # Another interpreter: make PYTHON=python3.12 ablate
 
@@ -10,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Python compiles a module when it first imports it: most are never imported.
 PIP = .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile
 
-.PHONY: install ablate test slow thorough mutants lint types house docs
+.PHONY: install ablate night test slow thorough mutants lint types house docs
 
 install: .venv/installed
 	@echo "posjax is installed in .venv: make ablate, make test, or . .venv/bin/activate and, from any folder,"
@@ -18,6 +19,9 @@ install: .venv/installed
 
 ablate: .venv/installed
 	.venv/bin/python -m experiments.ablate --config=configs/quickstart.py
+
+night: .venv/installed
+	.venv/bin/python -m experiments.night
 
 test: .venv/installed-test lint
 	.venv/bin/python -m pytest -n 2 --dist worksteal -m "not slow and not thorough" --ignore=tests/test_house.py

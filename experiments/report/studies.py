@@ -45,7 +45,7 @@ class KnownStudy(NamedTuple):
 @functools.cache
 def studies() -> list[KnownStudy]:
     """All studies of configs/, papers last; a config is a study if it has a page."""
-    files = [*sorted((_HOME / "configs").glob("*.py")), *sorted((_HOME / "configs" / "papers").glob("*.py"))]
+    files = [*sorted((_HOME / "configs").glob("*.py")), *sorted((_HOME / "configs" / "papers").rglob("*.py"))]
     return [study for file in files for study in _studies_of(file)]
 
 

@@ -43,10 +43,10 @@ def at(size, trained=128, **more):
 
 
 def test_the_configs_of_posjax_are_studies_and_their_fields_are_documented():
-    for path in sorted([*CONFIGS.glob("*.py"), *(CONFIGS / "papers").glob("*.py")]):
+    for path in sorted([*CONFIGS.glob("*.py"), *(CONFIGS / "papers").rglob("*.py")]):
         if "seeds" in (made := load(str(path))):
             check_study(made)
-            pretrained = path.stem == "extrapolate_pretrained" or "command" in made.get("page", {})
+            pretrained = path.stem in ("extrapolate_pretrained", "extend_360m") or "command" in made.get("page", {})
             assert pretrained or rows(made)
     text = " ".join((CONFIGS.parent / "docs/experiments.md").read_text().split())
     for name, field in (FIELDS | TABLE).items():
