@@ -25,16 +25,17 @@ from posjax.data.augment import (
     normalise,
     random_resized_crop,
 )
-from posjax.data.containers import Images, NativeImages, Text
+from posjax.data.containers import Images, NativeImages, StreamedImages, Text
 from posjax.data.documents import Documents, check_text, load_documents, load_stream
 from posjax.data.loading import load_images, load_text
 from posjax.data.native import NativePatches, native_batches, native_epoch, site_of
 from posjax.data.native_loading import as_images, load_native_images
 from posjax.data.pipelines import epoch, image_batches, image_epoch, text_batches, text_epoch
 from posjax.data.preparing import Prepared, prepare
-from posjax.data.preprocess import native_grid, native_grids, preprocess, preprocess_native, read_image
+from posjax.data.preprocess import Frame, native_grid, native_grids, preprocess, preprocess_native, read_image
 from posjax.data.retrieval import retrieval_batch
 from posjax.data.sets import SETS, register, registered
+from posjax.data.streams import images_of_size, stream_images
 from posjax.data.subsets import held_out_names, spread, subset
 from posjax.data.tokens import BYTES, Tokenizer, load_tokenizer
 from posjax.extras import require
@@ -47,10 +48,12 @@ __all__ = [
     "IMAGENET_STD",
     "SETS",
     "Documents",
+    "Frame",
     "Images",
     "NativeImages",
     "NativePatches",
     "Prepared",
+    "StreamedImages",
     "Text",
     "Tokenizer",
     "as_images",
@@ -61,6 +64,7 @@ __all__ = [
     "held_out_names",
     "image_batches",
     "image_epoch",
+    "images_of_size",
     "load_documents",
     "load_images",
     "load_native_images",
@@ -83,6 +87,7 @@ __all__ = [
     "retrieval_batch",
     "site_of",
     "spread",
+    "stream_images",
     "subset",
     "text_batches",
     "text_epoch",

@@ -15,7 +15,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
@@ -90,7 +90,8 @@ def listed(paths: list[pathlib.Path]) -> np.ndarray:
       ValueError: there are none, some lie outside <class>/, or an archive is damaged or cannot be read by index.
     """
     if paths[0].suffix == ".tar" and paths[0].is_file():
-        table = _of_tars(paths)
+        rows = lambda: _table(row for shard, path in enumerate(paths) for row in _in_tar(path, shard))  # noqa: E731
+        table = kept_beside(paths, paths[0].stem, rows, "listing the pictures")
     else:
         table = _table(_in_zip(paths[0]) if paths[0].is_file() else _in_folder(paths[0]))
     if not len(table):
@@ -157,26 +158,31 @@ def _in_zip(path: pathlib.Path) -> Iterator[Row]:
         raise ValueError(f"{path} is not a whole zip ({error}): fetch or pack it again") from error
 
 
-def _of_tars(paths: list[pathlib.Path]) -> np.ndarray:
-    """Returns the table of tars: the one kept beside them, if it was made of these very files."""
-    about = "\n".join(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in paths)
-    key = digest_of(np.frombuffer(about.encode(), np.uint8))
-    kept = paths[0].with_name(f".{paths[0].stem}-{key}.npy")
+def kept_beside(files: list[pathlib.Path], name: str, make: Callable[[], np.ndarray], what: str) -> np.ndarray:
+    """Returns `make()`, saved in a hidden file beside these files, and read from there while none of them changes.
+
+    Args:
+      files: the files that the array is made of, in one folder.
+      name: beginning of the name of the hidden file.
+      what: says in the log what is done once.
+    """
+    about = "\n".join(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
+    path = files[0].with_name(f".{name}-{digest_of(np.frombuffer(about.encode(), np.uint8))}.npy")
     try:
-        return np.load(kept, allow_pickle=False)
+        return np.load(path, allow_pickle=False)
     except FileNotFoundError:
-        _log.info("listing the pictures in %d tars in %s, once", len(paths), paths[0].parent)
-    except (OSError, EOFError, *HEADER_ERRORS):
-        _log.warning("%s is damaged; listing the tars again", kept)
-    table, buffer = _table(row for shard, path in enumerate(paths) for row in _in_tar(path, shard)), io.BytesIO()
-    np.save(buffer, table, allow_pickle=False)
+        _log.warning("%s of %d files in %s, once", what, len(files), path.parent)
+    except (OSError, EOFError, *HEADER_ERRORS) as error:
+        _log.warning("%s is damaged (%s): %s again", path, error, what)
+    made, buffer = make(), io.BytesIO()
+    np.save(buffer, made, allow_pickle=False)
     try:
-        replace_file(kept, buffer.getbuffer())
+        replace_file(path, buffer.getbuffer())
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
-        _log.warning("%s is read-only, so the list of its pictures is made by every run", kept.parent)
-    return table
+        _log.warning("%s is read-only: %s in every run", path.parent, what)
+    return made
 
 
 def _in_tar(path: pathlib.Path, shard: int) -> list[Row]:

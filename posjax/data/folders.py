@@ -99,7 +99,7 @@ def _has_pictures(path: pathlib.Path) -> bool:
 
 
 def _held_out(table: np.ndarray) -> np.ndarray:
-    """Returns [N] bool: the fifth of each class whose names have the smallest hashes, at least one picture, never the only one."""
+    """Returns [N] bool: the fifth of each class with the smallest hashes, at least one picture and never the only one."""
     rows = table[["label", "name"]].tolist()
     hashes = [hashlib.sha256(b"/".join(row)).digest() for row in rows]
     held, classes = np.zeros(len(rows), bool), {}
@@ -118,9 +118,7 @@ def pictures_in(folder: pathlib.Path) -> list[pathlib.Path]:
     """
     if not folder.is_dir():
         raise ValueError(f"there is no folder {folder}")
-    found = sorted(
-        path for path in folder.rglob("*") if path.is_file() and counts(path.relative_to(folder).as_posix())
-    )
+    found = sorted(path for path in folder.rglob("*") if path.is_file() and counts(path.relative_to(folder).as_posix()))
     if not found:
         raise ValueError(f"{folder} holds no pictures that end in {', '.join(ENDINGS)}")
     return found

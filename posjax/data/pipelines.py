@@ -6,12 +6,18 @@ step, so the step number alone resumes a run exactly, and process p of n always 
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posjax.data.containers import Images, Text
+from posjax.data.preprocess import Frame
+from posjax.data.subsets import AnyImages
 from posjax.data.windows import Batch, Ladder, check_windows, gather_windows, in_blocks, phase_offsets
 
 if TYPE_CHECKING:
@@ -19,14 +25,22 @@ if TYPE_CHECKING:
 
 
 def image_batches(
-    images: Images, *, batch_size: int, seed: int, process_index: int = 0, process_count: int = 1
+    images: AnyImages,
+    *,
+    batch_size: int,
+    seed: int,
+    frame: Frame | None = None,
+    process_index: int = 0,
+    process_count: int = 1,
 ) -> grain.MapDataset:
     """Endless shuffled batches; every image comes once per epoch of N images, in a new order each epoch.
 
     Args:
       images: the split, N images.
       batch_size: images per step over all processes.
-      seed: seed of the shuffle, 0 <= seed < 2**32.
+      seed: seed of the shuffle and of the draws of `frame`, 0 <= seed < 2**32.
+      frame: makes the images one size, by draws of their own in every epoch and repeat; None takes `Images` as they are.
+        With `frame.repeats` r, an image fills r places in a row, and an epoch has r N places.
       process_index: this process, 0..process_count-1.
       process_count: number of processes that share a batch.
 
@@ -34,7 +48,7 @@ def image_batches(
       ds with ds[step] = {"image": [b, h, w, c] uint8, "label": [b] int32}, b = batch_size // process_count.
 
     Raises:
-      ValueError: batch_size exceeds N or does not divide among the processes.
+      ValueError: batch_size exceeds N or does not divide among the processes; images of many sizes have no frame.
 
     >>> image, label = np.zeros((6, 8, 8, 1), np.uint8), np.arange(6, dtype=np.int32)
     >>> ds = image_batches(Images("mine", image, label, num_classes=6, digest=""), batch_size=3, seed=0)
@@ -44,10 +58,22 @@ def image_batches(
     if batch_size > len(images):
         raise ValueError(f"batch_size={batch_size} exceeds the {len(images)} images of {images.name!r}")
 
-    def gather(epoch: np.ndarray, index: np.ndarray) -> Batch:
-        return {"image": images.image[index], "label": images.label[index]}
+    _check_sizes(images, frame)
 
-    return _batches(len(images), gather, batch_size, seed, process_index, process_count)
+    def gather(epoch: np.ndarray, index: np.ndarray, repeat: np.ndarray) -> Batch:
+        if frame is None:
+            return {"image": images.image[index], "label": images.label[index]}
+        draws = zip(epoch.tolist(), index.tolist(), repeat.tolist(), strict=True)
+        made = [frame.trained(images[each[1]], np.random.default_rng((seed, *each))) for each in draws]
+        return {"image": np.stack(made), "label": images.label[index]}
+
+    repeats = 1 if frame is None else frame.repeats
+    return _batches(len(images), gather, batch_size, seed, process_index, process_count, repeats)
+
+
+def _check_sizes(images: AnyImages, frame: Frame | None) -> None:
+    if frame is None and not isinstance(images, Images):
+        raise ValueError(f"{images.name!r} has images of many sizes: give a frame, which makes them one size")
 
 
 def text_batches(
@@ -97,7 +123,7 @@ def text_batches(
     ladder = ladder or Ladder()
     ladder.check(length)
 
-    def gather(epoch: np.ndarray, index: np.ndarray) -> Batch:
+    def gather(epoch: np.ndarray, index: np.ndarray, repeat: np.ndarray) -> Batch:
         phase_of = {e: np.random.default_rng((seed, e)).integers(len(text)) for e in np.unique(epoch).tolist()}
         phase = np.array([phase_of[e] for e in epoch.tolist()])
         return gather_windows(text, *phase_offsets(len(text), length, index, phase), positions)
@@ -114,23 +140,27 @@ def text_batches(
 
 def _batches(
     size: int,
-    gather: Callable[[np.ndarray, np.ndarray], Batch],
+    gather: Callable[[np.ndarray, np.ndarray, np.ndarray], Batch],
     batch_size: int,
     seed: int,
     process_index: int,
     process_count: int,
+    repeats: int = 1,
 ) -> grain.MapDataset:
-    """Returns batches gather(epoch [b], index [b]) of indices below `size`, reshuffled every epoch."""
+    """Returns batches gather(epoch [b], index [b], repeat [b]) of indices below `size`, reshuffled every epoch."""
     import grain
 
     first, share = share_of(batch_size, seed, process_index, process_count)
 
     def mine(step: int, index: np.ndarray) -> Batch:
-        epoch = (step * batch_size + np.arange(first, first + share)) // size
-        return gather(epoch, np.asarray(index[first : first + share]))
+        turn, repeat = np.divmod(step * batch_size + np.arange(first, first + share), repeats)
+        return gather(turn // size, np.asarray(index[first : first + share]), repeat)
 
     # Repeating before batching lets a batch span two epochs: nothing is dropped, and a step is a place in one stream.
     shuffled = grain.MapDataset.range(size).seed(seed).shuffle().repeat()
+    if repeats > 1:
+        places = grain.MapDataset.range(1).repeat()
+        shuffled, once = places.map_with_index(lambda place, _: once[place // repeats]), shuffled
     return shuffled.batch(batch_size, drop_remainder=True).map_with_index(mine)
 
 
@@ -146,34 +176,60 @@ def share_of(batch_size: int, seed: int, process_index: int, process_count: int)
     return process_index * share, share
 
 
-def epoch(ds: grain.MapDataset, start_step: int, end_step: int) -> Iterator[Batch]:
-    """Yields ds[start_step], ..., ds[end_step - 1], reading ahead in one thread."""
+def epoch(ds: grain.MapDataset, start_step: int, end_step: int, workers: int = 0) -> Iterator[Batch]:
+    """Yields ds[start_step], ..., ds[end_step - 1], read ahead.
+
+    Args:
+      ds: the batches.
+      start_step: the first step.
+      end_step: one more than the last step.
+      workers: number of processes that make batches, each its own, to which `ds` is pickled; 0: a thread of this process.
+        Each holds at most three batches.
+    """
     import grain
 
-    iterator = iter(ds.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)))
+    reading = grain.ReadOptions(num_threads=int(not workers), prefetch_buffer_size=0 if workers else 2)
+    steps = ds[start_step:end_step].to_iter_dataset(reading)
+    if workers:
+        options = grain.MultiprocessingOptions(min(workers, end_step - start_step), per_worker_buffer_size=1)
+        steps = steps.mp_prefetch(options, worker_init_fn=_follow_parent)
+    iterator = iter(steps)
     try:
-        iterator.set_state({"next_index": start_step})
-        for _ in range(start_step, end_step):
-            yield next(iterator)
+        yield from iterator
     finally:
-        iterator.close()  # otherwise the reading thread raises when the interpreter exits
+        iterator.close()  # otherwise the reading thread raises when the interpreter exits, and processes stay
 
 
-def image_epoch(images: Images, *, batch_size: int) -> Iterator[Batch]:
+def _follow_parent(worker: int, count: int) -> None:
+    """Leaves Ctrl-C to the parent, which saves and stops, and ends with a parent that was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
+def image_epoch(images: AnyImages, *, batch_size: int, frame: Frame | None = None, workers: int = 0) -> Iterator[Batch]:
     """Every image once, in order; the last batch is filled up with zeros of weight 0.
 
     Args:
       images: the split, N images.
       batch_size: b.
+      frame: makes the images one size; None takes `Images` as they are.
+      workers: see `epoch`; only with a frame.
 
     Returns:
       Iterator over {"image": [b, h, w, c] uint8, "label": [b] int32, "weight": [b] float32}.
 
     Raises:
-      ValueError: batch_size is below 1.
+      ValueError: batch_size is below 1, or images of many sizes have no frame.
     """
-    fields = {"image": images.image, "label": images.label, "weight": np.ones(len(images), np.float32)}
-    return _in_order(len(images), batch_size, lambda rows: {name: array[rows] for name, array in fields.items()})
+    _check_sizes(images, frame)
+
+    def gather(rows: slice) -> Batch:
+        made = images.image[rows] if frame is None else [frame.scored(images[i]) for i in range(rows.start, rows.stop)]
+        weight = np.ones(rows.stop - rows.start, np.float32)
+        return {"image": np.asarray(made), "label": images.label[rows], "weight": weight}
+
+    return _in_order(len(images), batch_size, gather, workers)
 
 
 def text_epoch(
@@ -210,15 +266,19 @@ def text_epoch(
     return _in_order(-(-targets // length), batch_size, gather)
 
 
-def _in_order(size: int, batch_size: int, gather: Callable[[slice], Batch]) -> Iterator[Batch]:
-    """Yields batches of rows 0..size-1; zeros fill up the last one."""
+def _in_order(
+    size: int, batch_size: int, gather: Callable[[slice], Batch], workers: int | None = None
+) -> Iterator[Batch]:
+    """Yields batches of rows 0..size-1; zeros fill up the last one. Batches are read ahead if `workers` is not None."""
+    import grain
+
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} must be at least 1")
 
-    def batches() -> Iterator[Batch]:
-        for first in range(0, size, batch_size):
-            batch = gather(slice(first, min(first + batch_size, size)))
-            lack = batch_size - len(batch["weight"])
-            yield {name: np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1)) for name, array in batch.items()}
+    def batch(step: int) -> Batch:
+        rows = gather(slice(step * batch_size, min((step + 1) * batch_size, size)))
+        lack = batch_size - len(rows["weight"])
+        return {name: np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1)) for name, array in rows.items()}
 
-    return batches()
+    steps = -(-size // batch_size)
+    return epoch(grain.MapDataset.range(steps).map(batch), 0, steps, workers) if workers else map(batch, range(steps))

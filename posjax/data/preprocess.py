@@ -1,10 +1,9 @@
 """Turns pictures of any size, aspect and format into uint8 arrays; `posjax.data.normalise` makes floats of them later.
 
-Every resize is PIL's: separable, half-pixel centred, and antialiased when it shrinks. PIL decodes, too. Measured with 300 JPEGs
-of 320 to 1600 pixels to random crops of 224, images a second on one core: PIL 447 (bicubic) and 556 (bilinear), simplejpeg
-with PIL's resize 479 and 604, with the same bits; OpenCV with PIL's resize 463; PIL's draft mode, which decodes large pictures
-at a half or less with other bits, 460. The resize takes most of the time, and libraries with faster ones alias. So a second
-decoder would gain 8 %.
+Every resize is PIL's: separable, half-pixel centred, and antialiased when it shrinks. PIL decodes, too. 300 JPEGs of 320 to
+1600 pixels became random crops of 224; images a second on one core, bicubic (bilinear): PIL 447 (556); PIL in draft mode,
+which decodes large pictures at a half or less, with other bits, 460; simplejpeg and PIL's resize, with the same bits, 479 (604);
+OpenCV and PIL's resize 463. The resize takes most of the time, and faster ones alias. A second decoder would gain 8 %.
 """
 
 from __future__ import annotations
