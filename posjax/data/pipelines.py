@@ -187,10 +187,13 @@ def epoch(ds: grain.MapDataset, start_step: int, end_step: int, workers: int = 0
         Each holds at most three batches.
     """
     import grain
+    from absl import flags
 
     reading = grain.ReadOptions(num_threads=int(not workers), prefetch_buffer_size=0 if workers else 2)
     steps = ds[start_step:end_step].to_iter_dataset(reading)
     if workers:
+        if not flags.FLAGS.is_parsed():
+            flags.FLAGS.mark_as_parsed()  # where absl starts no program, grain's own flags have their defaults
         options = grain.MultiprocessingOptions(min(workers, end_step - start_step), per_worker_buffer_size=1)
         steps = steps.mp_prefetch(options, worker_init_fn=_follow_parent)
     iterator = iter(steps)
