@@ -164,7 +164,7 @@ def kept_beside(files: list[pathlib.Path], name: str, make: Callable[[], np.ndar
     Args:
       files: the files that the array is made of, in one folder.
       name: beginning of the name of the hidden file.
-      what: says in the log what is done once.
+      what: name of this work in the log, which says that it is done once.
     """
     about = "\n".join(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
     path = files[0].with_name(f".{name}-{digest_of(np.frombuffer(about.encode(), np.uint8))}.npy")

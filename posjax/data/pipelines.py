@@ -55,9 +55,9 @@ def image_batches(
     >>> sorted([*ds[0]["label"].tolist(), *ds[1]["label"].tolist()]), ds[0]["image"].shape    # an epoch has two steps
     ([0, 1, 2, 3, 4, 5], (3, 8, 8, 1))
     """
-    if batch_size > len(images):
-        raise ValueError(f"batch_size={batch_size} exceeds the {len(images)} images of {images.name!r}")
-
+    repeats = 1 if frame is None else frame.repeats
+    if batch_size > repeats * len(images):
+        raise ValueError(f"batch_size={batch_size} exceeds the {repeats * len(images)} images of {images.name!r}")
     _check_sizes(images, frame)
 
     def gather(epoch: np.ndarray, index: np.ndarray, repeat: np.ndarray) -> Batch:
@@ -67,7 +67,6 @@ def image_batches(
         made = [frame.trained(images[each[1]], np.random.default_rng((seed, *each))) for each in draws]
         return {"image": np.stack(made), "label": images.label[index]}
 
-    repeats = 1 if frame is None else frame.repeats
     return _batches(len(images), gather, batch_size, seed, process_index, process_count, repeats)
 
 
