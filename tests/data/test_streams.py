@@ -233,6 +233,34 @@ def test_the_size_chooses_between_memory_and_stream(folder, monkeypatch, caplog)
         data.image_batches(load(), batch_size=2, seed=0)
 
 
+def test_parquet_becomes_tars(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    (tmp_path / "hub").mkdir()
+    rows = [
+        {"image": {"bytes": content, "path": None}, "label": 4 - i % 2} for i, content in enumerate(CONTENT.values())
+    ]
+    for shard in range(2):
+        path = tmp_path / f"hub/train-0000{shard}-of-00002.parquet"
+        parquet.write_table(pyarrow.Table.from_pylist(rows[shard::2]), path, row_group_size=2)
+    with pytest.raises(
+        ValueError, match=r"cannot be read by index: .*prepare --name=folder --from=\S*hub --data_dir=DIR"
+    ):
+        data.stream_images("folder", "train", tmp_path / "hub")
+    made = [data.prepare("folder", tmp_path / "tars", tmp_path / "hub") for _ in range(2)]
+    assert [each.made_now for each in made] == [True, False]
+    images = data.stream_images("folder", "train", tmp_path / "tars")
+    assert images.label.tolist() == [3, 3, 3, 4, 4, 4, 4]
+    expected = [data.read_image(row["image"]["bytes"]) for row in (*rows[1::2], *rows[::2])]
+    for i, image in enumerate(expected):
+        np.testing.assert_array_equal(np.asarray(images[i]), image)
+    parquet.write_table(pyarrow.table({"image": ["a.jpg"], "label": [0]}), tmp_path / "hub/test-0.parquet")
+    with pytest.raises(
+        ValueError, match="has image of string, label of int64: a set of images has a column image with"
+    ):
+        data.prepare("folder", tmp_path / "tars", tmp_path / "hub")
+
+
 @pytest.mark.slow
 def test_other_processes_make_the_same_batches(folder):
     recipe = Recipe((crop := Crop(), flip), crop=crop)
