@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from posjax.data.containers import Images, NativeImages, digest_of
+from posjax.data.containers import Images, NativeImages, StreamedImages, digest_of
 from posjax.data.folders import pictures
 from posjax.data.loading import Arrays, cached, examples, ready
 from posjax.data.preprocess import preprocess, read_image, resize
@@ -65,7 +65,7 @@ def load_native_images(
 
 
 def as_images(
-    images: NativeImages, size: int | tuple[int, int], mode: str = "crop", *, resample: str = "bicubic"
+    images: NativeImages | StreamedImages, size: int | tuple[int, int], mode: str = "crop", *, resample: str = "bicubic"
 ) -> Images:
     """Makes all images one size by `preprocess`, for consumers of `Images`."""
     options = dict(channels=images.channels, resample=resample)

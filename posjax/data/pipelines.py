@@ -6,6 +6,7 @@ step, so the step number alone resumes a run exactly, and process p of n always 
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -200,6 +201,9 @@ def epoch(ds: grain.MapDataset, start_step: int, end_step: int, workers: int = 0
         yield from iterator
     finally:
         iterator.close()  # otherwise the reading thread raises when the interpreter exits, and processes stay
+        if workers:
+            del iterator, steps
+            gc.collect()  # grain's iterators are in cycles, which hold shared memory
 
 
 def _follow_parent(worker: int, count: int) -> None:

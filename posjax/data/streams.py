@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from posjax.data.archives import Pictures, kept_beside
-from posjax.data.containers import Encoded, Images, StreamedImages, digest_of
+from posjax.data.containers import Encoded, StreamedImages, digest_of
 from posjax.data.folders import pictures
 from posjax.data.loading import ready
 from posjax.data.native_loading import as_images, load_native_images
 from posjax.data.sets import resolve_data_dir, source_of
-from posjax.data.subsets import parted
+from posjax.data.subsets import AnyImages, parted
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -112,7 +112,8 @@ def images_of_size(
     *,
     channels: int | None = 3,
     stream: bool | None = None,
-) -> Images | StreamedImages:
+    whole: bool = False,
+) -> AnyImages:
     """Loads a split of images that become one size: into memory, or as a stream where they would fill it.
 
     Args:
@@ -122,8 +123,9 @@ def images_of_size(
       size: (H, W) in pixels.
       mode: see `preprocess`.
       channels: see `load_native_images`.
-      stream: whether they are streamed; None: if they have more than `IN_MEMORY` bytes at this size. A stream's images get
-        their size when a batch is made.
+      stream: whether they are streamed; None: if they have more than `IN_MEMORY` bytes at this size, or are `whole`, and are
+        not registered.
+      whole: whether images keep their own sizes until a batch is made, as those of a stream do, since training cuts crops.
 
     Raises:
       ValueError: see `stream_images`.
@@ -132,10 +134,11 @@ def images_of_size(
     if stream or (stream is None and not source_of(name)):
         images = stream_images(name, split, data_dir, channels=channels)
         needed = len(images) * math.prod(size) * images.channels
-        if stream or needed > IN_MEMORY:
+        if stream or whole or needed > IN_MEMORY:
             about = f"streams from disk: {len(images):,} images, {needed / 2**30:.1f} GiB at {size[0]}x{size[1]}"
             _log.warning("split %r of %s %s", split, images.name, about)
             return images
         if isinstance(images.source, Pictures):
             return as_images(images, size, mode)
-    return as_images(load_native_images(name, split, data_dir, channels=channels), size, mode)
+    images = load_native_images(name, split, data_dir, channels=channels)
+    return images if whole else as_images(images, size, mode)

@@ -87,7 +87,7 @@ class Classification:
 
     def _reading(self, images: Any) -> dict[str, Any]:
         """Returns how batches of a split are made: images in memory have their size."""
-        return {} if isinstance(images, data.Images) else {"frame": self._frame}
+        return {} if isinstance(images, data.Images) and self._frame.recipe is None else {"frame": self._frame}
 
     def _workers(self, images: Any) -> int:
         """Returns the number of processes that make batches of a split: streamed images alone are worth them."""

@@ -224,6 +224,9 @@ def test_the_size_chooses_between_memory_and_stream(folder, monkeypatch, caplog)
     assert isinstance(held, data.Images)
     assert not caplog.records
     assert held.digest == data.as_images(data.load_native_images("folder", "train", folder), 8).digest
+    assert isinstance(load(whole=True), data.StreamedImages)
+    assert isinstance(load(whole=True, stream=False), data.NativeImages)
+    caplog.clear()
     monkeypatch.setattr(streams, "IN_MEMORY", 7 * 8 * 8 * 3 - 1)
     assert isinstance(load(stream=False), data.Images)
     assert isinstance(load(), data.StreamedImages)
