@@ -69,6 +69,8 @@ def _data() -> ConfigDict:
     data.fraction = 1.0  # share of the training images of each class
     data.image_size = config_dict.placeholder(tuple)  # (height, width), as "(48, 32)"; None: that of the set
     data.channels = config_dict.placeholder(int)  # 1 or 3, with image_size; None: those of the set
+    data.stream = config_dict.placeholder(bool)  # decode images when a batch needs them; None: if they exceed 4 GiB
+    data.workers = 0  # processes that decode streamed images, for each seed; 0: a thread
     data.mode = "crop"  # way to image_size: crop, pad, stretch; or native: each image keeps its size
     data.max_patches = 64  # most patches of an image, with mode="native"
     data.min_patches = config_dict.placeholder(int)  # fewest patches where a size is drawn in training; None: not drawn

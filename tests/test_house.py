@@ -31,7 +31,7 @@ LINES = {
     "posjax/audits": 1_586,  # a candidate is one program: +14
     "posjax/data": 4_796,  # one text of augmentation, on the host too, cutmix, copies: +534
     "posjax/describe": 3_738,
-    "posjax/encodings": 9_414,  # rotation by a product and potentials: +43; biases of a line from one row: +47; diagonals: +20
+    "posjax/encodings": 9_414,  # rotation by a product and potentials: +43; biases of a line: +47; diagonals: +20
     "posjax/hf": 1_267,
     "posjax/models": 2_595,  # products by part and gradients of biases on TPUs: +46; gradients of logits, heads: +34
     "posjax/pretrained": 4_007,

@@ -23,8 +23,9 @@ from posjax.data.augment import (
     mix,
     normalise,
 )
-from posjax.data.containers import Images, NativeImages, Text
+from posjax.data.containers import Images, NativeImages, StreamedImages, Text
 from posjax.data.documents import Documents, check_text, load_documents, load_stream
+from posjax.data.frame import Frame
 from posjax.data.loading import load_images, load_text
 from posjax.data.native import NativePatches, native_batches, native_epoch, site_of
 from posjax.data.native_loading import as_images, load_native_images
@@ -34,6 +35,7 @@ from posjax.data.preprocess import native_grid, native_grids, preprocess, prepro
 from posjax.data.recipe import Recipe, parse_augment
 from posjax.data.retrieval import retrieval_batch
 from posjax.data.sets import SETS, SYNTHETIC, SYNTHETIC_IMAGES, SYNTHETIC_TOKENS, register, registered
+from posjax.data.streams import images_of_size, stream_images
 from posjax.data.subsets import held_out_names, spread, subset
 from posjax.data.synthetic import repeated, synthetic_images, synthetic_tokens
 from posjax.data.tokens import BYTES, Tokenizer, load_tokenizer
@@ -50,11 +52,13 @@ __all__ = [
     "SYNTHETIC_IMAGES",
     "SYNTHETIC_TOKENS",
     "Documents",
+    "Frame",
     "Images",
     "NativeImages",
     "NativePatches",
     "Prepared",
     "Recipe",
+    "StreamedImages",
     "Text",
     "Tokenizer",
     "as_images",
@@ -64,6 +68,7 @@ __all__ = [
     "held_out_names",
     "image_batches",
     "image_epoch",
+    "images_of_size",
     "load_documents",
     "load_images",
     "load_native_images",
@@ -87,6 +92,7 @@ __all__ = [
     "retrieval_batch",
     "site_of",
     "spread",
+    "stream_images",
     "subset",
     "synthetic_images",
     "synthetic_tokens",

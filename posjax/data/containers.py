@@ -1,4 +1,6 @@
-"""The containers of data sets: labelled images, of one size or of many, or a stream of tokens made of documents."""
+"""The containers of data sets: labelled images, in memory or on disk, or a stream of tokens made of documents."""
+
+from __future__ import annotations
 
 import dataclasses
 import functools
@@ -6,8 +8,14 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+
+from posjax.data.preprocess import open_image
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 DIGEST_LENGTH = 12
 
@@ -49,6 +57,9 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.image)
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self.image[index]
 
 
 @dataclass(frozen=True)
@@ -109,7 +120,7 @@ class Tokens:
     def __len__(self) -> int:
         return int(self._starts[-1])
 
-    def __getitem__(self, index: "slice | np.ndarray") -> "Tokens | np.ndarray":
+    def __getitem__(self, index: slice | np.ndarray) -> Tokens | np.ndarray:
         if isinstance(index, slice):
             first, stop, _ = index.indices(len(self))
             pairs = zip(self._starts.tolist(), self._arrays, strict=False)
@@ -126,6 +137,64 @@ class Tokens:
     def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
         joined = self._arrays[0] if len(self._arrays) == 1 else np.concatenate(self._arrays)
         return np.array(joined, dtype, copy=copy)
+
+
+class Encoded(Protocol):
+    """Undecoded pictures, read by index. It is pickled without open files."""
+
+    digest: str  # of names and sizes of files
+
+    @property
+    def label(self) -> np.ndarray:
+        """[N] int32."""
+
+    def name(self, index: int) -> str:
+        """Returns the name of a picture for messages."""
+
+    def read(self, index: int) -> bytes:
+        """Returns the bytes of a picture."""
+
+
+@dataclass(frozen=True)
+class StreamedImages:
+    """A split of labelled images on disk, each of its own size; `images[i]` is decoded on each access.
+
+    Attributes:
+      name: the set's name.
+      source: the undecoded pictures.
+      index: [N] int64, the pictures of the source that the split has.
+      classes: names of the classes.
+      channels: 1 or 3.
+      digest: short sha256 of names and sizes: the pictures are not read for it.
+    """
+
+    name: str
+    source: Encoded
+    index: np.ndarray
+    classes: tuple[str, ...]
+    channels: int
+    digest: str
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @functools.cached_property
+    def label(self) -> np.ndarray:
+        """[N] int32 in 0..num_classes-1."""
+        return self.source.label[self.index]
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, index: int) -> Image.Image:
+        """Returns an image in mode L or RGB, as `read_image` reads it.
+
+        Raises:
+          ValueError: it cannot be read as a picture.
+        """
+        place = self.index[index]
+        return open_image(self.source.read(place), channels=self.channels, name=self.source.name(place))
 
 
 @dataclass(frozen=True)
@@ -153,7 +222,7 @@ class Text:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def part(self, first: int, stop: int) -> "Text":
+    def part(self, first: int, stop: int) -> Text:
         """Returns the tokens first..stop-1 as a text; the first of them opens a document."""
         tokens = self.tokens[first:stop]
         inside = self.starts[(self.starts > first) & (self.starts < stop)]

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from posjax.data.archives import is_hidden
 from posjax.data.containers import Text, digest_of
-from posjax.data.folders import is_hidden
 from posjax.data.loading import load_text, ready
 from posjax.data.sets import source_of
 from posjax.data.subsets import SPLITS, parted, split_among, whole_split

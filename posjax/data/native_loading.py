@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from posjax.data.containers import Images, NativeImages, digest_of
-from posjax.data.folders import class_names, pictures
+from posjax.data.containers import Images, NativeImages, StreamedImages, digest_of
+from posjax.data.folders import pictures
 from posjax.data.loading import Arrays, cached, examples, ready
 from posjax.data.preprocess import preprocess, read_image, resize
 from posjax.data.sets import resolve_data_dir, source_of
@@ -65,7 +65,7 @@ def load_native_images(
 
 
 def as_images(
-    images: NativeImages, size: int | tuple[int, int], mode: str = "crop", *, resample: str = "bicubic"
+    images: NativeImages | StreamedImages, size: int | tuple[int, int], mode: str = "crop", *, resample: str = "bicubic"
 ) -> Images:
     """Makes all images one size by `preprocess`, for consumers of `Images`."""
     options = dict(channels=images.channels, resample=resample)
@@ -75,20 +75,10 @@ def as_images(
 
 def _load_folder(data_dir: pathlib.Path, split: str, channels: int, short_side: int | None) -> NativeImages:
     found = pictures(data_dir, split)
-    classes = class_names(data_dir, split)
-    number = {label: i for i, label in enumerate(classes)}
-
-    def encoded():
-        for label, name, content in found:
-            if label not in number:
-                raise ValueError(
-                    f"{name}: class {label!r} of {split!r} is not among the {len(classes)} classes of 'train'"
-                )
-            yield name, content, number[label]
-
-    arrays = _decoded(encoded(), channels, short_side)
+    encoded = ((found.name(i), found.read(i), label) for i, label in enumerate(found.label.tolist()))
+    arrays = _decoded(encoded, channels, short_side)
     digest = digest_of(*arrays.values())
-    return NativeImages(data_dir.name, **arrays, classes=classes, channels=channels, digest=digest)
+    return NativeImages(data_dir.name, **arrays, classes=found.classes, channels=channels, digest=digest)
 
 
 def _decoded(encoded: Iterable[tuple[str, bytes | np.ndarray, int]], channels: int, short_side: int | None) -> Arrays:

@@ -6,13 +6,19 @@ step, so the step number alone resumes a run exactly, and process p of n always 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import gc
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from posjax.data.containers import Images, Text
-from posjax.data.host_augment import HostOperation
+from posjax.data.frame import Frame
+from posjax.data.subsets import AnyImages
 from posjax.data.windows import Batch, Ladder, check_windows, gather_windows, in_blocks, phase_offsets
 
 if TYPE_CHECKING:
@@ -20,11 +26,11 @@ if TYPE_CHECKING:
 
 
 def image_batches(
-    images: Images,
+    images: AnyImages,
     *,
     batch_size: int,
     seed: int,
-    augment: Sequence[HostOperation] = (),
+    frame: Frame | None = None,
     repeats: int = 1,
     process_index: int = 0,
     process_count: int = 1,
@@ -34,9 +40,9 @@ def image_batches(
     Args:
       images: the split, N images.
       batch_size: images per step over all processes.
-      seed: seed of the shuffle and of augmentation, 0 <= seed < 2**32.
-      augment: operations on each image (`Recipe.host`), which keep its shape.
-      repeats: copies of an image in a batch (`Recipe.repeats`).
+      seed: seed of the shuffle and of the draws of `frame`, 0 <= seed < 2**32.
+      frame: makes the images one size, by draws of its own for each image, epoch and copy; None takes `Images` as they are.
+      repeats: copies of an image in a batch (`Recipe.repeats`); an epoch has so many batches more.
       process_index: this process, 0..process_count-1.
       process_count: number of processes that share a batch.
 
@@ -44,29 +50,30 @@ def image_batches(
       ds with ds[step] = {"image": [b, h, w, c] uint8, "label": [b] int32}, b = batch_size // process_count.
 
     Raises:
-      ValueError: batch_size exceeds N or does not divide among the processes.
+      ValueError: batch_size exceeds N or does not divide among the processes; images of many sizes have no frame.
 
     >>> image, label = np.zeros((6, 8, 8, 1), np.uint8), np.arange(6, dtype=np.int32)
     >>> ds = image_batches(Images("mine", image, label, num_classes=6, digest=""), batch_size=3, seed=0)
     >>> sorted([*ds[0]["label"].tolist(), *ds[1]["label"].tolist()]), ds[0]["image"].shape    # an epoch has two steps
     ([0, 1, 2, 3, 4, 5], (3, 8, 8, 1))
     """
-    if batch_size > len(images):
-        raise ValueError(f"batch_size={batch_size} exceeds the {len(images)} images of {images.name!r}")
-
-    def one(image: np.ndarray, *draws: int) -> np.ndarray:
-        rng = np.random.default_rng((seed, *draws))
-        for operation in augment:
-            image = operation(image, rng)
-        return image
+    if batch_size > repeats * len(images):
+        raise ValueError(f"batch_size={batch_size} exceeds the {repeats * len(images)} images of {images.name!r}")
+    _check_sizes(images, frame)
 
     def gather(epoch: np.ndarray, index: np.ndarray, copy: np.ndarray) -> Batch:
-        image = images.image[index]
-        if augment:
-            image = np.stack(list(map(one, image, epoch.tolist(), index.tolist(), copy.tolist())))
-        return {"image": image, "label": images.label[index]}
+        if frame is None:
+            return {"image": images.image[index], "label": images.label[index]}
+        draws = zip(epoch.tolist(), index.tolist(), copy.tolist(), strict=True)
+        made = [frame.trained(images[each[1]], np.random.default_rng((seed, *each))) for each in draws]
+        return {"image": np.stack(made), "label": images.label[index]}
 
     return _batches(len(images), gather, batch_size, seed, process_index, process_count, repeats)
+
+
+def _check_sizes(images: AnyImages, frame: Frame | None) -> None:
+    if frame is None and not isinstance(images, Images):
+        raise ValueError(f"{images.name!r} has images of many sizes: give a frame, which makes them one size")
 
 
 def text_batches(
@@ -170,34 +177,66 @@ def share_of(batch_size: int, seed: int, process_index: int, process_count: int)
     return process_index * share, share
 
 
-def epoch(ds: grain.MapDataset, start_step: int, end_step: int) -> Iterator[Batch]:
-    """Yields ds[start_step], ..., ds[end_step - 1], reading ahead in one thread."""
+def epoch(ds: grain.MapDataset, start_step: int, end_step: int, workers: int = 0) -> Iterator[Batch]:
+    """Yields ds[start_step], ..., ds[end_step - 1], read ahead.
+
+    Args:
+      ds: the batches.
+      start_step: the first step.
+      end_step: one more than the last step.
+      workers: number of processes that make batches, each its own, to which `ds` is pickled; 0: a thread of this process.
+        Each holds at most three batches.
+    """
     import grain
+    from absl import flags
 
-    iterator = iter(ds.to_iter_dataset(grain.ReadOptions(num_threads=1, prefetch_buffer_size=2)))
+    reading = grain.ReadOptions(num_threads=int(not workers), prefetch_buffer_size=0 if workers else 2)
+    steps = ds[start_step:end_step].to_iter_dataset(reading)
+    if workers:
+        if not flags.FLAGS.is_parsed():
+            flags.FLAGS.mark_as_parsed()  # where absl starts no program, grain's own flags have their defaults
+        options = grain.MultiprocessingOptions(min(workers, end_step - start_step), per_worker_buffer_size=1)
+        steps = steps.mp_prefetch(options, worker_init_fn=_follow_parent)
+    iterator = iter(steps)
     try:
-        iterator.set_state({"next_index": start_step})
-        for _ in range(start_step, end_step):
-            yield next(iterator)
+        yield from iterator
     finally:
-        iterator.close()  # otherwise the reading thread raises when the interpreter exits
+        iterator.close()  # otherwise the reading thread raises when the interpreter exits, and processes stay
+        if workers:
+            del iterator, steps
+            gc.collect()  # grain's iterators are in cycles, which hold shared memory
 
 
-def image_epoch(images: Images, *, batch_size: int) -> Iterator[Batch]:
+def _follow_parent(worker: int, count: int) -> None:
+    """Leaves Ctrl-C to the parent, which saves and stops, and ends with a parent that was killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
+def image_epoch(images: AnyImages, *, batch_size: int, frame: Frame | None = None, workers: int = 0) -> Iterator[Batch]:
     """Every image once, in order; the last batch is filled up with zeros of weight 0.
 
     Args:
       images: the split, N images.
       batch_size: b.
+      frame: makes the images one size; None takes `Images` as they are.
+      workers: see `epoch`; only with a frame.
 
     Returns:
       Iterator over {"image": [b, h, w, c] uint8, "label": [b] int32, "weight": [b] float32}.
 
     Raises:
-      ValueError: batch_size is below 1.
+      ValueError: batch_size is below 1, or images of many sizes have no frame.
     """
-    fields = {"image": images.image, "label": images.label, "weight": np.ones(len(images), np.float32)}
-    return _in_order(len(images), batch_size, lambda rows: {name: array[rows] for name, array in fields.items()})
+    _check_sizes(images, frame)
+
+    def gather(rows: slice) -> Batch:
+        made = images.image[rows] if frame is None else [frame.scored(images[i]) for i in range(rows.start, rows.stop)]
+        weight = np.ones(rows.stop - rows.start, np.float32)
+        return {"image": np.asarray(made), "label": images.label[rows], "weight": weight}
+
+    return _in_order(len(images), batch_size, gather, workers)
 
 
 def text_epoch(
@@ -234,15 +273,19 @@ def text_epoch(
     return _in_order(-(-targets // length), batch_size, gather)
 
 
-def _in_order(size: int, batch_size: int, gather: Callable[[slice], Batch]) -> Iterator[Batch]:
-    """Yields batches of rows 0..size-1; zeros fill up the last one."""
+def _in_order(
+    size: int, batch_size: int, gather: Callable[[slice], Batch], workers: int | None = None
+) -> Iterator[Batch]:
+    """Yields batches of rows 0..size-1; zeros fill up the last one. Batches are read ahead if `workers` is not None."""
+    import grain
+
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} must be at least 1")
 
-    def batches() -> Iterator[Batch]:
-        for first in range(0, size, batch_size):
-            batch = gather(slice(first, min(first + batch_size, size)))
-            lack = batch_size - len(batch["weight"])
-            yield {name: np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1)) for name, array in batch.items()}
+    def batch(step: int) -> Batch:
+        rows = gather(slice(step * batch_size, min((step + 1) * batch_size, size)))
+        lack = batch_size - len(rows["weight"])
+        return {name: np.pad(array, [(0, lack)] + [(0, 0)] * (array.ndim - 1)) for name, array in rows.items()}
 
-    return batches()
+    steps = -(-size // batch_size)
+    return epoch(grain.MapDataset.range(steps).map(batch), 0, steps, workers) if workers else map(batch, range(steps))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from posjax.data import cifar10
+from posjax.data.parquet_images import tars_of
 from posjax.data.sets import command, find_builder, is_prepared
 from posjax.data.tensorflow_free import TensorFlowNeeded, without_tensorflow
 from posjax.extras import install_command
@@ -48,7 +49,8 @@ def prepare(
       name: see `posjax.data.SETS`; other TFDS sets work if they use TensorFlow only to open files.
       data_dir: directory of prepared sets; None is TFDS's default.
       source: directory that holds the raw files under their original names (sha256 checked); None downloads.
-        For cifar10 it may instead hold the unpacked folder `cifar-10-batches-bin`.
+        For cifar10 it may instead hold the unpacked folder `cifar-10-batches-bin`. For "folder" it holds parquet shards of
+        pictures, which become tars in `data_dir`, see `posjax.data.parquet_images.tars_of`.
       progress: whether TFDS shows its progress bars on stderr.
 
     Raises:
@@ -56,6 +58,9 @@ def prepare(
       FileNotFoundError: raw files are missing in `source`.
       ConnectionError: the network, which has the raw files, does not answer.
     """
+    if name == "folder" and source is not None and data_dir is not None:
+        made = tars_of(pathlib.Path(source), pathlib.Path(data_dir))
+        return Prepared(name, pathlib.Path(data_dir), {path.name: count for path, count in made.items()}, bool(made))
     builder = find_builder(name, data_dir)
     made_now = False
     if not is_prepared(builder):

@@ -88,11 +88,6 @@ class Recipe(NamedTuple):
         """Mixup, cutmix or both, for `posjax.data.mix`."""
         return self._of(MixOperation)
 
-    @property
-    def crop(self) -> InceptionCrop | None:
-        """The crop, where it is the host's first operation, so that a reader of files can decode no more than its box."""
-        return self.host[0] if self.host and isinstance(self.host[0], InceptionCrop) else None
-
     def sized(self, height: int, width: int) -> "Recipe":
         """Returns the recipe for a model of images of this size in pixels, which its crop takes where it names none.
 

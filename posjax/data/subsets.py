@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from posjax.data.containers import Images, NativeImages, Text, digest_of
+from posjax.data.containers import Images, NativeImages, StreamedImages, Text, digest_of
 
+AnyImages = Images | NativeImages | StreamedImages
 _HELD_OUT = re.compile(r"(?P<percent>\d+(?:\.\d+)?)% of (?P<split>.+)")
 _LEFT = re.compile(r"(?P<split>.+) without (?P<percent>\d+(?:\.\d+)?)%")
 
@@ -86,7 +87,7 @@ def parted(load: Callable[..., Any]) -> Callable[..., Any]:
     return loaded
 
 
-def _part(whole: Images | NativeImages | Text, share: float, held: bool) -> Images | NativeImages | Text:
+def _part(whole: AnyImages | Text, share: float, held: bool) -> AnyImages | Text:
     """Holds out the end of text, or an equal share of every class of images."""
     if isinstance(whole, Text):
         cut = len(whole) - round(share * len(whole))
@@ -98,7 +99,7 @@ def _part(whole: Images | NativeImages | Text, share: float, held: bool) -> Imag
     return _taken(whole, np.flatnonzero(chosen if held else ~chosen))
 
 
-def subset(images: Images | NativeImages, fraction: float) -> Images | NativeImages:
+def subset(images: AnyImages, fraction: float) -> AnyImages:
     """Returns a share of every class, at least one image of each.
 
     The order within a class is fixed, whatever a run's seed: smaller shares lie within larger ones, so a study of data
@@ -124,7 +125,7 @@ def subset(images: Images | NativeImages, fraction: float) -> Images | NativeIma
     return _taken(images, np.sort(np.concatenate(kept)))
 
 
-def spread(images: Images | NativeImages, count: int) -> Images | NativeImages:
+def spread(images: AnyImages, count: int) -> AnyImages:
     """Returns `count` images spread evenly over the set, which may be sorted by class; all images if there are fewer.
 
     Raises:
@@ -137,8 +138,10 @@ def spread(images: Images | NativeImages, count: int) -> Images | NativeImages:
     return _taken(images, np.arange(count) * len(images) // count)
 
 
-def _taken(images: Images | NativeImages, index: np.ndarray) -> Images | NativeImages:
+def _taken(images: AnyImages, index: np.ndarray) -> AnyImages:
     digest = digest_of(np.frombuffer(images.digest.encode(), np.uint8), index)
+    if isinstance(images, StreamedImages):
+        return dataclasses.replace(images, index=images.index[index], digest=digest)
     if isinstance(images, Images):
         return dataclasses.replace(images, image=images.image[index], label=images.label[index], digest=digest)
     pixels = np.concatenate([images[i].reshape(-1) for i in index.tolist()])

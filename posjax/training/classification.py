@@ -1,5 +1,6 @@
 """Image classification, of images of one size, or of their own sizes and aspects."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable
@@ -51,7 +52,7 @@ class Classification:
         self.recipe = data.parse_augment(self._data.augment)
         if config.data.image_size is not None and len(config.data.image_size) != 2:
             raise ValueError(f"data.image_size={tuple(config.data.image_size)} must be (height, width), as in (48, 32)")
-        source = [str(config.data.get(name)) for name in (*self.reads, "channels")]
+        source = [str(config.data.get(name)) for name in (*self.reads, "channels", "stream")]
         whole, self.eval_data = (
             once(splits, (*source, split), functools.partial(self.load, split))
             for split in (config.data.train_split, config.data.eval_split)
@@ -79,9 +80,12 @@ class Classification:
             "examples": len(self.eval_data),
         }
 
-    def load(self, split: str) -> data.Images | data.NativeImages:
+    def load(self, split: str) -> data.Images | data.NativeImages | data.StreamedImages:
         """Returns a split of the images that `config.data` names."""
         name, size, channels = self._data.name, self._data.image_size, self._data.get("channels")
+        stream = self._data.get("stream")
+        if size is None and stream:
+            raise ValueError("data.stream=True needs data.image_size, the (height, width) that all images become")
         if size is None and (name in ("folder", data.SYNTHETIC_IMAGES) or self._data.mode != "crop" or channels):
             many = f" and data.channels={channels}" if channels else ""
             raise ValueError(
@@ -94,26 +98,46 @@ class Classification:
             return data.synthetic_images(tuple(size), count=count, **kinds)
         if size is None:
             return data.load_images(name, split, data_dir=self._data.data_dir)
-        images = data.load_native_images(name, split, data_dir=self._data.data_dir, channels=channels)
-        return data.as_images(images, tuple(size), self._data.mode)
+        where = name, split, self._data.data_dir
+        return data.images_of_size(*where, tuple(size), self._data.mode, channels=channels, stream=stream)
 
     def _prepare(self) -> None:
-        size = self.train_data.image.shape[1:3]
+        held = [images for images in (self.train_data, self.eval_data) if isinstance(images, data.Images)]
+        size = held[0].image.shape[1:3] if held else tuple(self._data.image_size)
         self.recipe = self.recipe.sized(*size)
         self.model = self.model.sized(size)
         self.site = self.model.sites(*size)
+        self._frame = data.Frame(size, self._data.mode, self.train_data.channels)
+
+    def _reading(self, images: Any, host: tuple = ()) -> dict[str, Any]:
+        """Returns how batches of a split are made: images in memory have their size."""
+        as_they_are = isinstance(images, data.Images) and not host
+        return {} if as_they_are else {"frame": dataclasses.replace(self._frame, host=host)}
+
+    def _workers(self, images: Any) -> int:
+        """Returns the number of processes that make batches of a split: streamed images alone are worth them."""
+        workers = self._data.get("workers", 0)
+        if workers < 0:
+            raise ValueError(f"data.workers={workers} must not be negative")
+        return workers if isinstance(images, data.StreamedImages) else 0
+
+    @property
+    def workers(self) -> int:
+        """Returns the number of processes that make the batches of training."""
+        return self._workers(self.train_data)
 
     def batches(self, seed, share=WHOLE):
-        own = dict(process_index=share.index, process_count=share.count)
-        own |= dict(augment=self.recipe.host, repeats=self.recipe.repeats)
+        own = dict(process_index=share.index, process_count=share.count, repeats=self.recipe.repeats)
+        own |= self._reading(self.train_data, self.recipe.host)
         batches = data.image_batches(self.train_data, batch_size=self._config.batch_size, seed=seed, **own)
         return data.repeated(batches) if self._data.name == data.SYNTHETIC_IMAGES else batches
 
     def evaluation(self):
-        return {None: data.image_epoch(self.eval_data, batch_size=self._config.eval_batch_size)}
+        own = self._reading(self.eval_data) | {"workers": self._workers(self.eval_data)}
+        return {None: data.image_epoch(self.eval_data, batch_size=self._config.eval_batch_size, **own)}
 
     def init(self, key):
-        image = jnp.zeros((1, *self.train_data.image.shape[1:]))
+        image = jnp.zeros((1, *self._frame.size, self._frame.channels))
         return self.model.init(key, image, self.site)["params"]
 
     def loss(self, params, batch, key):
@@ -193,6 +217,10 @@ class NativeClassification(Classification):
     tables_fit_images = False
 
     def load(self, split):
+        if self._data.get("stream"):
+            raise ValueError(
+                "data.stream=True is for images that become one size: data.mode may be crop, pad or stretch"
+            )
         given = dict(data_dir=self._data.data_dir, channels=self._data.get("channels"))
         return data.load_native_images(self._data.name, split, **given)
 

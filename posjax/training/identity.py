@@ -42,7 +42,8 @@ from posjax.training.tasks import Task
 RUN = "run.json"
 _INSTALLED = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
 # Beginnings of fields that do not change the result: logging, paths, devices, and the start, whose parameters have a digest.
-_NO_EFFECT = ("checkpoint_every", "data.data_dir", "eval_every", "init_", "keep_last", "log_every", "logger", "mesh.")
+_NO_EFFECT = ("checkpoint_every", "data.data_dir", "data.stream", "data.workers", "eval_every", "init_", "keep_last")
+_NO_EFFECT += ("log_every", "logger", "mesh.")
 
 
 def flat_fields(config: dict[str, Any]) -> dict[str, Any]:

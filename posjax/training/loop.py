@@ -237,9 +237,11 @@ def _begin(
 
 def _batches(task: Task, seeds: tuple[int, ...], share: Share, start: int, end: int) -> Iterator[dict[str, np.ndarray]]:
     """Yields this process's share of batches [R, B, ...]; each seed shuffles for itself."""
+    workers = getattr(task, "workers", 0)
     with contextlib.ExitStack() as stack:
         streams = [
-            stack.enter_context(contextlib.closing(data.epoch(task.batches(seed, share), start, end))) for seed in seeds
+            stack.enter_context(contextlib.closing(data.epoch(task.batches(seed, share), start, end, workers)))
+            for seed in seeds
         ]
         for batches in zip(*streams, strict=True):
             yield {name: np.stack([batch[name] for batch in batches]) for name in batches[0]}

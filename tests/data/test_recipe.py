@@ -59,10 +59,9 @@ def test_a_recipe_is_read_in_its_order():
     assert [str(each) for each in recipe.host] == ["inception_crop(size=32)", "flip()", "randaug(n=2, m=10)"]
     assert [str(each) for each in recipe.device] == ["shift(padding=2)"]
     assert [str(each) for each in recipe.mix] == ["mixup(alpha=0.2)", "cutmix(alpha=1)"]
-    assert recipe.crop is recipe.host[0]
     assert data.parse_augment(str(recipe)) == recipe == pickle.loads(pickle.dumps(recipe))  # as workers are given it
     other = data.parse_augment("color_jitter(0.3) + inception_crop + flip")
-    assert (other.crop, other.repeats) == (None, 1)
+    assert other.repeats == 1
     assert [str(each) for each in other.device] == ["flip()"]  # nothing of the host comes after it
     assert data.parse_augment(None).operations == ()
     assert recipe.sized(32, 32) == recipe
@@ -214,7 +213,8 @@ IMAGES = data.Images(
 
 def test_images_are_augmented_by_the_step_alone_and_copies_are_not_neighbours():
     recipe = data.parse_augment("repeat(3) + inception_crop + randaug(2, 10)").sized(8, 8)
-    options = dict(batch_size=8, seed=3, augment=recipe.host, repeats=recipe.repeats)
+    frame = data.Frame((8, 8), channels=IMAGES.channels, host=recipe.host)
+    options = dict(batch_size=8, seed=3, frame=frame, repeats=recipe.repeats)
     ds = data.image_batches(IMAGES, **options)
     batches = [ds[step] for step in range(12)]
     labels = np.concatenate([batch["label"] for batch in batches])

@@ -68,6 +68,27 @@ def test_training_images_are_augmented_on_the_host(data_dir):
     assert (changed["image"] != plain["image"]).any(axis=(1, 2, 3)).sum() > 8
 
 
+def test_streamed_images_are_those_in_memory(pictures):
+    given = dict(data__name="folder", data__image_size=(8, 8), data__fraction=0.5, batch_size=4, eval_batch_size=4)
+    held, streamed = (
+        make_task(small_vit(pictures, **given, data__stream=stream, data__workers=2)) for stream in (False, True)
+    )
+    assert (held.workers, streamed.workers) == (0, 2)
+    for step in range(4):
+        jax.tree.map(np.testing.assert_array_equal, held.batches(1)[step], streamed.batches(1)[step])
+    (batch, *_), other = held.evaluation()[None], make_task(small_vit(pictures, **given, data__stream=True))
+    jax.tree.map(np.testing.assert_array_equal, batch, next(other.evaluation()[None]))
+    key = jax.random.key(0)
+    assert jax.eval_shape(held.init, key) == jax.eval_shape(streamed.init, key)
+    for wrong, message in (
+        ({"data__image_size": None}, "data.stream=True needs data.image_size"),
+        ({"data__mode": "native"}, "data.stream=True is for images that become one size"),
+        ({"data__workers": -1}, "data.workers=-1 must not be negative"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make_task(small_vit(pictures, **given | {"data__stream": True} | wrong))
+
+
 def test_a_resnet_needs_no_sites_and_a_variant_gives_the_sizes(data_dir):
     task = make_task(small_vit(data_dir, model__kind="resnet", model__resnet=(1,), model__resnet_width=8))
     assert isinstance(task.model, ResNet)
