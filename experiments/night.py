@@ -4,7 +4,7 @@
     python -m experiments.night --device=H100 --devices=8
     python -m experiments.night --go --data FINEWEB=/data/fineweb DOCUMENTS=/data/long --workdir=runs/night
 
-The plan computes nothing: shapes of parameters, on random data. Hours are those of --mfu of the peak. --go trains one
+The plan computes nothing: shapes of parameters, on random data. Hours assume --mfu of the peak. --go trains one
 experiment after the other, each by its own command, which the plan shows; the same command goes on where it was stopped. An
 experiment whose data are not given is passed over. Errors are one line and exit code 2.
 """
@@ -61,7 +61,7 @@ def _night(args: argparse.Namespace) -> int:
 
     paths = dict(word.split("=", 1) for word in args.data if "=" in word)
     studies = [study_of(name) for name in ORDER]
-    commands = [_command(study, paths, args.workdir) for study in studies]
+    commands = [command_of(study, paths, args.workdir) for study in studies]
     if not args.go:
         _show(args, studies, commands)
         return 0
@@ -73,7 +73,7 @@ def _night(args: argparse.Namespace) -> int:
     return 0
 
 
-def _command(study: "KnownStudy", paths: dict[str, str], workdir: pathlib.Path) -> tuple[list[str], str | None]:
+def command_of(study: "KnownStudy", paths: dict[str, str], workdir: pathlib.Path) -> tuple[list[str], str | None]:
     """Returns the arguments of Python for a study, and a word in capitals that has no path yet."""
     words = shlex.split(study.command.removeprefix("python "))
     words[-1] = f"--workdir={workdir / study.name}"

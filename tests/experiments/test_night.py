@@ -18,8 +18,8 @@ def test_a_plan_counts_trainings_operations_and_bytes():
 
 def test_words_in_capitals_are_paths_to_give(tmp_path):
     fox = study_of("fox_125m")
-    words, missing = night._command(fox, {"DOCUMENTS": "/texts"}, tmp_path)
+    words, missing = night.command_of(fox, {"DOCUMENTS": "/texts"}, tmp_path)
     assert words[:2] == ["-m", "experiments.ablate"]
     assert {"--config.data.files=/texts", f"--workdir={tmp_path}/fox_125m"} <= {*words}
     assert missing == "TOKENIZER"
-    assert night._command(fox, {"DOCUMENTS": "/texts", "TOKENIZER": "/t"}, tmp_path)[1] is None
+    assert night.command_of(fox, {"DOCUMENTS": "/texts", "TOKENIZER": "/t"}, tmp_path)[1] is None

@@ -14,7 +14,7 @@ heads, 32 rows a step, 5,120 steps (2.7 billion tokens), AdamW at 2e-3 (0.9, 0.9
 cosine to 0. Their baseline is RoPE with base 500,000 in Llama's blocks. Here all rows have those blocks; the paper's "Pro"
 blocks (output gates, short convolutions, norms of queries and keys) are not there.
 
-Cost: 0.74 GFLOP a token for what is multiplied and 0.91 for causal attention, 4.8e18 a training, 5 rows of one seed: 19
+Cost: 0.74 GFLOP a token for products with weights and 0.91 for causal attention, 4.8e18 a training, 5 rows of one seed: 19
 H100-hours at 35 % of the peak.
 Expected: the paper's curves of the loss by position (figures, no table): FoX falls to the end of the context and beyond it,
 RoPE's loss rises beyond.
