@@ -29,7 +29,7 @@ LINES = {
     "posjax": 3_535,  # potentials of biases: +45; tokens side by side and flags: +11
     "posjax/attention": 3_435,  # kernels by shares of heads, blocks of splash: +215; potentials: +45; devices: +17
     "posjax/audits": 1_586,  # a candidate is one program: +14
-    "posjax/data": 4_914,  # shards of tokens: +230; making them: +285; many arrays as one: +60; synthetic: +50
+    "posjax/data": 4_917,  # shards of tokens: +233; making them: +285; many arrays as one: +60; synthetic: +50
     "posjax/describe": 3_738,
     "posjax/encodings": 9_394,  # rotation by a product and potentials: +43; biases of a line from one row: +47
     "posjax/hf": 1_267,
@@ -43,7 +43,7 @@ LINES = {
     "experiments/report": 3_432,  # a results page
     "experiments/studies": 2_684,  # no random data, tokens without text: +6
     "configs": 4_351,  # synthetic data: +4; model.vocab_size of a decoder
-    "tests": 38_458,  # tokens: +246; described machines: +258; speed, forms for TPUs: +150; trainings: +150; shapes: +20
+    "tests": 38_461,  # tokens: +249; described machines: +258; speed, forms for TPUs: +150; trainings: +150; shapes: +20
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {
