@@ -9,6 +9,7 @@ the token that llm.c puts before each. <shard>.starts.npy holds these places, [n
 import errno
 import io
 import logging
+import mmap
 import pathlib
 import resource
 from collections.abc import Sequence
@@ -68,7 +69,10 @@ def open_shard(path: pathlib.Path) -> tuple[Format, np.ndarray]:
     size, needed = path.stat().st_size, HEADER_BYTES + count * np.dtype(found.dtype).itemsize
     if count < 1 or size != needed:
         raise ValueError(f"{path} has {size:,} bytes, and {needed:,} by its header of {count:,} tokens: copy it again")
-    return found, np.asarray(np.memmap(path, found.dtype, "r", HEADER_BYTES, (count,)))
+    with path.open("rb") as file:
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    pages.madvise(mmap.MADV_RANDOM)  # to read ahead (8 MiB on some systems) took 300 times as long as a window
+    return found, np.frombuffer(pages, found.dtype, count, HEADER_BYTES)
 
 
 def starts_path(path: pathlib.Path) -> pathlib.Path:
@@ -110,7 +114,7 @@ def read_shards(paths: Sequence[pathlib.Path], name: str, tokenizer: Tokenizer) 
         own = {"vocab_size": about["vocab_size"], "tokenizer": about["tokenizer"]}
     else:
         own = _by_others(paths[0].parent, {kind for kind, _ in opened}, tokenizer)
-        starts = [_found_starts(path, kind, each) for path, (kind, each) in zip(paths, opened, strict=True)]
+        starts = [_found_starts(path, kind, len(each)) for path, (kind, each) in zip(paths, opened, strict=True)]
         digest = None
     joined = np.concatenate([each + first for each, first in zip(starts, offset, strict=False)])
     joined = joined if len(joined) and not joined[0] else np.append(0, joined)  # llm.c cuts documents at ends of shards
@@ -178,15 +182,16 @@ def _by_others(folder: pathlib.Path, kinds: set[Format], tokenizer: Tokenizer) -
     return {"vocab_size": kind.vocab_size, "tokenizer": tokenizer.digest or kind.name}
 
 
-def _found_starts(path: pathlib.Path, kind: Format, tokens: np.ndarray) -> np.ndarray:
+def _found_starts(path: pathlib.Path, kind: Format, count: int) -> np.ndarray:
     """Returns the places of the token that opens documents: found once, and kept beside the shard if it may be."""
     cache = starts_path(path)
     is_new = cache.exists() and cache.stat().st_mtime_ns >= path.stat().st_mtime_ns
     if is_new and (starts := _loaded(cache)) is not None:
         return starts
     found = []
-    for first in range(0, len(tokens), _SCANNED):
-        block = tokens[first : first + _SCANNED]
+    for first in range(0, count, _SCANNED):
+        place = HEADER_BYTES + first * np.dtype(kind.dtype).itemsize
+        block = np.fromfile(path, kind.dtype, min(_SCANNED, count - first), offset=place)
         if (most := block.max()) >= kind.vocab_size:
             raise ValueError(f"{path} holds the token {most}, and {kind.name} has {kind.vocab_size:,}")
         found.append(first + np.flatnonzero(block == kind.opens))
