@@ -33,7 +33,7 @@ LINES = {
     "posjax/describe": 3_738,
     "posjax/encodings": 9_394,  # rotation by a product and potentials: +43; biases of a line from one row: +47
     "posjax/hf": 1_267,
-    "posjax/models": 2_598,  # one rate of stochastic depth: +3; products by part and gradients of biases on TPUs: +46; gradients of logits, heads: +34
+    "posjax/models": 2_598,  # products by part and gradients of biases on TPUs: +46; gradients of logits: +34; depth: +3
     "posjax/pretrained": 4_007,
     "posjax/training": 3_602,  # optimizers and layer-wise decay: +155; averages: +50; waits and goodput: +75
     "experiments": 2_373,  # flags: +30; the benchmark of trainings: +48; waits: +2
