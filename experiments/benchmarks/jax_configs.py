@@ -72,7 +72,8 @@ def _forward(case: Mapping[str, Any], model: Decoder) -> tuple[Callable, Any, tu
 def _training(case: Mapping[str, Any], model: Decoder) -> tuple[Callable, Any, tuple]:
     from posjax.training.optimizer import make_optimizer
 
-    optimizer, _ = make_optimizer(total_steps=case["steps"], **case["optimizer"])
+    options = {name: value for name, value in case["optimizer"].items() if name != "warmup"}  # changes no time
+    optimizer, _ = make_optimizer(total_steps=case["steps"], **options)
     rngs = {"place": jax.random.key(0), "dropout": jax.random.key(1)}
 
     def loss(variables, tokens, site):
