@@ -29,21 +29,21 @@ LINES = {
     "posjax": 3_535,  # potentials of biases: +45; tokens side by side and flags: +11
     "posjax/attention": 3_435,  # kernels by shares of heads, blocks of splash: +215; potentials: +45; devices: +17
     "posjax/audits": 1_586,  # a candidate is one program: +14
-    "posjax/data": 4_262,
+    "posjax/data": 4_883,  # images that stream, tars and parquet: +621
     "posjax/describe": 3_738,
     "posjax/encodings": 9_394,  # rotation by a product and potentials: +43; biases of a line from one row: +47
     "posjax/hf": 1_267,
     "posjax/models": 2_595,  # products by part and gradients of biases on TPUs: +46; gradients of logits, heads: +34
     "posjax/pretrained": 4_007,
-    "posjax/training": 3_319,  # chunks of logits by memory: +17; speed and traces: +155; logits made once: +62
+    "posjax/training": 3_348,  # streams: +29; chunks of logits by memory: +17; speed and traces: +155; logits made once: +62
     "experiments": 2_371,  # plan --compile: +56; flags: +30; the benchmark of trainings: +48
     "experiments/analysis": 3_545,
     "experiments/atlas": 4_804,
     "experiments/benchmarks": 3_856,  # machines that are not here: +762; trainings beside torch: +490
     "experiments/report": 3_432,  # a results page
     "experiments/studies": 2_678,
-    "configs": 4_347,  # model.vocab_size of a decoder
-    "tests": 38_212,  # described machines: +258; speed, forms for TPUs: +150; trainings: +150; shapes: +20
+    "configs": 4_349,  # streams: +2; model.vocab_size of a decoder
+    "tests": 38_511,  # streams: +299; described machines: +258; speed, forms for TPUs: +150; trainings: +150; shapes: +20
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

@@ -125,7 +125,7 @@ def images_of_size(
       channels: see `load_native_images`.
       stream: whether they are streamed; None: if they have more than `IN_MEMORY` bytes at this size, or are `whole`, and are
         not registered.
-      whole: whether images keep their own sizes until a batch is made, as those of a stream do, since training cuts crops.
+      whole: whether images keep their own sizes until a batch is made, as streamed images do, since training cuts crops.
 
     Raises:
       ValueError: see `stream_images`.
