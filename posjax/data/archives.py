@@ -87,11 +87,7 @@ def listed(paths: list[pathlib.Path]) -> np.ndarray:
     """Returns the table of the pictures <class>/<picture> in a folder, a zip or tars, sorted by class and name.
 
     Raises:
-<<<<<<< HEAD
       ValueError: there is no picture, some lie outside <class>/, or an archive is damaged or cannot be read by index.
-=======
-      ValueError: no pictures are there, some lie outside <class>/, or an archive is damaged or cannot be read by index.
->>>>>>> h-stream
     """
     if paths[0].suffix == ".tar" and paths[0].is_file():
         rows = lambda: _table(row for shard, path in enumerate(paths) for row in _in_tar(path, shard))  # noqa: E731

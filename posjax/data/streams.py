@@ -122,13 +122,7 @@ def images_of_size(
       size: (H, W) in pixels.
       mode: see `preprocess`.
       channels: see `load_native_images`.
-<<<<<<< HEAD
       stream: whether they are streamed; None: if they have more than `IN_MEMORY` bytes at this size, and are not registered.
-=======
-      stream: whether they are streamed; None: if they have more than `IN_MEMORY` bytes at this size, or are `whole`, and are
-        not registered.
-      whole: whether images keep their own sizes until a batch is made, as streamed images do, since training cuts crops.
->>>>>>> h-stream
 
     Raises:
       ValueError: see `stream_images`.

@@ -48,7 +48,7 @@ def trained(monkeypatch):
         rates = np.broadcast_to(rates, len(seeds))
         loss = np.abs(np.log2(rates / BEST.get(spec, 1))) + np.array(seeds) / 100
         loss = np.where(rates > 0.7, np.nan, loss)
-        state = type("State", (), {"params": {"weight": np.zeros((len(seeds), 3), np.float32)}})
+        state = type("State", (), {"scored": {"weight": np.zeros((len(seeds), 3), np.float32)}})
         return loop.Result(state, {"loss": {str(length): loss for length in config.eval_lengths}}, 0.1, 1.0)
 
     monkeypatch.setattr(loop, "train", train)
