@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from posjax.data.host_augment import HostOperation, InceptionCrop
-from posjax.data.preprocess import Source, open_image, pixels_of, preprocess, resize_image
+from posjax.data.preprocess import Source, check_way, open_image, pixels_of, preprocess, resize_image
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,9 @@ class Frame:
       crop_fraction: see `preprocess`; of evaluation alone.
       host: operations on training images in their order (`Recipe.host`). Where the first one crops, it takes the place of
         `preprocess`; its size is `size`.
+
+    Raises:
+      ValueError: as `preprocess`, for size, mode and crop_fraction.
     """
 
     size: tuple[int, int]
@@ -26,6 +29,9 @@ class Frame:
     channels: int = 3
     crop_fraction: float = 1.0
     host: tuple[HostOperation, ...] = ()
+
+    def __post_init__(self):
+        check_way(self.size, self.mode, self.crop_fraction)
 
     def scored(self, source: Source) -> np.ndarray:
         """Returns a picture as evaluation sees it."""

@@ -65,10 +65,15 @@ def load_native_images(
 
 
 def as_images(
-    images: NativeImages | StreamedImages, size: int | tuple[int, int], mode: str = "crop", *, resample: str = "bicubic"
+    images: NativeImages | StreamedImages,
+    size: int | tuple[int, int],
+    mode: str = "crop",
+    *,
+    resample: str = "bicubic",
+    crop_fraction: float = 1.0,
 ) -> Images:
     """Makes all images one size by `preprocess`, for consumers of `Images`."""
-    options = dict(channels=images.channels, resample=resample)
+    options = dict(channels=images.channels, resample=resample, crop_fraction=crop_fraction)
     image = np.stack([preprocess(images[i], size, mode, **options) for i in range(len(images))])
     return Images(images.name, image, images.label, images.num_classes, digest_of(image, images.label), images.classes)
 

@@ -106,12 +106,7 @@ def preprocess(
       ValueError: the picture cannot be read, the mode or filter is unknown, or the size or fraction is out of range.
     """
     height, width = (size, size) if np.ndim(size) == 0 else size
-    if mode not in _MODES:
-        raise ValueError(f"no mode is named {mode!r}; {nearest(mode, _MODES)}")
-    if min(height, width) < 1:
-        raise ValueError(f"size={size} must be at least 1 pixel on each side")
-    if not 0 < crop_fraction <= 1 or (mode != "crop" and crop_fraction != 1):
-        raise ValueError(f"crop_fraction={crop_fraction} must lie in (0, 1], and be 1 unless mode='crop', not {mode!r}")
+    check_way((height, width), mode, crop_fraction)
     picture = open_image(source, channels=channels)
     if mode == "stretch":
         return pixels_of(resize_image(picture, (height, width), resample))
@@ -209,6 +204,16 @@ def resize_image(picture: Image.Image, size: tuple[int, int], resample: str) -> 
 
     check_filter(resample)
     return picture.resize(size[::-1], Image.Resampling[resample.upper()])
+
+
+def check_way(size: tuple[int, int], mode: str, crop_fraction: float) -> None:
+    """Raises a ValueError where `preprocess` does not know the mode, or a size or fraction is out of range."""
+    if mode not in _MODES:
+        raise ValueError(f"no mode is named {mode!r}; {nearest(mode, _MODES)}")
+    if min(size) < 1:
+        raise ValueError(f"size={size} must be at least 1 pixel on each side")
+    if not 0 < crop_fraction <= 1 or (mode != "crop" and crop_fraction != 1):
+        raise ValueError(f"crop_fraction={crop_fraction} must lie in (0, 1], and be 1 unless mode='crop', not {mode!r}")
 
 
 def check_filter(resample: str) -> None:

@@ -112,6 +112,7 @@ def images_of_size(
     *,
     channels: int | None = 3,
     stream: bool | None = None,
+    crop_fraction: float = 1.0,
 ) -> AnyImages:
     """Loads a split of images that become one size: into memory, or as a stream where they would fill it.
 
@@ -123,6 +124,7 @@ def images_of_size(
       mode: see `preprocess`.
       channels: see `load_native_images`.
       stream: whether they are streamed; None: if they have more than `IN_MEMORY` bytes at this size, and are not registered.
+      crop_fraction: see `preprocess`; of images in memory. `Frame` has that of streamed ones.
 
     Raises:
       ValueError: see `stream_images`.
@@ -136,5 +138,6 @@ def images_of_size(
             _log.warning("split %r of %s %s", split, images.name, about)
             return images
         if isinstance(images.source, Pictures):
-            return as_images(images, size, mode)
-    return as_images(load_native_images(name, split, data_dir, channels=channels), size, mode)
+            return as_images(images, size, mode, crop_fraction=crop_fraction)
+    images = load_native_images(name, split, data_dir, channels=channels)
+    return as_images(images, size, mode, crop_fraction=crop_fraction)

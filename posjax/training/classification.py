@@ -53,9 +53,10 @@ class Classification:
         if config.data.image_size is not None and len(config.data.image_size) != 2:
             raise ValueError(f"data.image_size={tuple(config.data.image_size)} must be (height, width), as in (48, 32)")
         source = [str(config.data.get(name)) for name in (*self.reads, "channels", "stream")]
+        self._crop_fraction = config.data.get("crop_fraction") or 1.0
         whole, self.eval_data = (
-            once(splits, (*source, split), functools.partial(self.load, split))
-            for split in (config.data.train_split, config.data.eval_split)
+            once(splits, (*source, split, fraction), functools.partial(self.load, split, fraction))
+            for split, fraction in ((config.data.train_split, 1.0), (config.data.eval_split, self._crop_fraction))
         )
         self.train_data = data.subset(whole, config.data.fraction)
         self.digest = self.train_data.digest + self.eval_data.digest
@@ -80,8 +81,8 @@ class Classification:
             "examples": len(self.eval_data),
         }
 
-    def load(self, split: str) -> data.Images | data.NativeImages | data.StreamedImages:
-        """Returns a split of the images that `config.data` names."""
+    def load(self, split: str, crop_fraction: float = 1.0) -> data.Images | data.NativeImages | data.StreamedImages:
+        """Returns a split of the images that `config.data` names, of which images in memory are cropped."""
         name, size, channels = self._data.name, self._data.image_size, self._data.get("channels")
         stream = self._data.get("stream")
         if size is None and stream:
@@ -97,9 +98,12 @@ class Classification:
             kinds = dict(classes=self._data.get("classes") or 1000, channels=channels or 3)
             return data.synthetic_images(tuple(size), count=count, **kinds)
         if size is None:
+            if crop_fraction != 1:
+                raise ValueError(f"data.crop_fraction={crop_fraction} needs data.image_size")
             return data.load_images(name, split, data_dir=self._data.data_dir)
         where = name, split, self._data.data_dir
-        return data.images_of_size(*where, tuple(size), self._data.mode, channels=channels, stream=stream)
+        options = dict(channels=channels, stream=stream, crop_fraction=crop_fraction)
+        return data.images_of_size(*where, tuple(size), self._data.mode, **options)
 
     def _prepare(self) -> None:
         held = [images for images in (self.train_data, self.eval_data) if isinstance(images, data.Images)]
@@ -107,7 +111,7 @@ class Classification:
         self.recipe = self.recipe.sized(*size)
         self.model = self.model.sized(size)
         self.site = self.model.sites(*size)
-        self._frame = data.Frame(size, self._data.mode, self.train_data.channels)
+        self._frame = data.Frame(size, self._data.mode, self.train_data.channels, self._crop_fraction)
 
     def _reading(self, images: Any, host: tuple = ()) -> dict[str, Any]:
         """Returns how batches of a split are made: images in memory have their size."""
@@ -216,11 +220,12 @@ class NativeClassification(Classification):
     reads = ("name", "data_dir", "mode")
     tables_fit_images = False
 
-    def load(self, split):
-        if self._data.get("stream"):
-            raise ValueError(
-                "data.stream=True is for images that become one size: data.mode may be crop, pad or stretch"
-            )
+    def load(self, split, crop_fraction=1.0):
+        for name in ("stream", "crop_fraction"):
+            if given := self._data.get(name):
+                raise ValueError(
+                    f"data.{name}={given} is for images that become one size: data.mode may be crop, pad or stretch"
+                )
         given = dict(data_dir=self._data.data_dir, channels=self._data.get("channels"))
         return data.load_native_images(self._data.name, split, **given)
 

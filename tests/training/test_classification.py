@@ -78,12 +78,19 @@ def test_streamed_images_are_those_in_memory(pictures):
         jax.tree.map(np.testing.assert_array_equal, held.batches(1)[step], streamed.batches(1)[step])
     (batch, *_), other = held.evaluation()[None], make_task(small_vit(pictures, **given, data__stream=True))
     jax.tree.map(np.testing.assert_array_equal, batch, next(other.evaluation()[None]))
+    middles = [
+        next(make_task(small_vit(pictures, **given, data__stream=stream, data__crop_fraction=0.75)).evaluation()[None])
+        for stream in (False, True)
+    ]
+    jax.tree.map(np.testing.assert_array_equal, *middles)
+    assert (middles[0]["image"] != batch["image"]).any()
     key = jax.random.key(0)
     assert jax.eval_shape(held.init, key) == jax.eval_shape(streamed.init, key)
     for wrong, message in (
         ({"data__image_size": None}, "data.stream=True needs data.image_size"),
         ({"data__mode": "native"}, "data.stream=True is for images that become one size"),
         ({"data__workers": -1}, "data.workers=-1 must not be negative"),
+        ({"data__crop_fraction": 1.5}, "crop_fraction=1.5 must lie in"),
     ):
         with pytest.raises(ValueError, match=message):
             make_task(small_vit(pictures, **given | {"data__stream": True} | wrong))

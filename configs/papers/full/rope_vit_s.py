@@ -41,6 +41,7 @@ def get_config() -> ConfigDict:
     config.data.augment = (
         "repeat(3) + inception_crop(224) + flip + three_augment + color_jitter(0.3) + mixup(0.8) + cutmix(1.0)"
     )
+    config.data.crop_fraction = None
     config.loss = "bce"
     config.ema = 0.99996
     config.model.pooling = "cls"

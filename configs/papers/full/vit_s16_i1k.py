@@ -52,6 +52,7 @@ def get_config() -> ConfigDict:
     config.data.name = "imagenet2012"
     config.data.eval_split = "validation"
     config.data.image_size = (224, 224)
+    config.data.crop_fraction = 0.875
     config.data.augment = (
         "inception_crop(224, least_area=0.05, resample='bilinear') + flip + randaug(2, 10) + mixup(0.2)"
     )
