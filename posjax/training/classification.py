@@ -82,7 +82,7 @@ class Classification:
         }
 
     def load(self, split: str, crop_fraction: float = 1.0) -> data.Images | data.NativeImages | data.StreamedImages:
-        """Returns a split of the images that `config.data` names, of which images in memory are cropped."""
+        """Returns a split of the images that `config.data` names; those in memory are cropped."""
         name, size, channels = self._data.name, self._data.image_size, self._data.get("channels")
         stream = self._data.get("stream")
         if size is None and stream:
