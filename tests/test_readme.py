@@ -52,6 +52,7 @@ HOW = [
     ("scorecard inverse", "slow", ["--length=64"]),
     ("train --config=configs/decoder.py --config.data.name=mine", "parsed", []),
     ("train --config=configs/decoder.py --config.data.name=novels", "parsed", []),
+    ("train --config=configs/decoder.py --config.data.name=fineweb", "parsed", []),
     ("train --config=configs/vit.py --workdir", "parsed", []),  # tests/test_commands.py trains one
     ("train --config=configs/decoder.py --config.model", "parsed", []),  # others train below
     ("train --config=configs/vit.py --config.data.name=stripes", "slow", TINY),

@@ -289,8 +289,6 @@ _SPEEDS = {  # by their names in `Record.speed`: title and form
     "tokens_per_s": ("tokens/s", "{:,.0f}"),
     "images_per_s": ("images/s", "{:,.0f}"),
     "mfu": ("MFU", "{:.1%}"),
-    "goodput": ("goodput", "{:.1%}"),
-    "data_wait": ("wait for data (s)", "{:.3f}"),
     "compile_time": ("compiling (s)", "{:,.1f}"),
 }
 
