@@ -220,7 +220,7 @@ def test_devices_send_each_other_gradients_parameters_and_keys_alone(family, che
             assert all(np.prod(shape) < np.prod(keys) for shape in of_tokens), mesh
             continue
         assert {kind for kind, _ in sent} <= {"all-gather", "all-reduce"}, mesh
-        assert all(np.prod(shape) in parameters for shape in gathered), mesh
+        assert all(24 not in shape for shape in gathered), mesh  # tokens; keys and values are parts of a parameter
         assert gathered
         summed = [shape for kind, shapes in sent if kind == "all-reduce" for shape in shapes]
         assert all(24 not in shape for shape in summed), mesh
