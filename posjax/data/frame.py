@@ -35,8 +35,7 @@ class Frame:
 
     def scored(self, source: Source) -> np.ndarray:
         """Returns a picture as evaluation sees it."""
-        options = dict(channels=self.channels, crop_fraction=self.crop_fraction)
-        return preprocess(source, self.size, self.mode, **options)
+        return preprocess(source, self.size, self.mode, channels=self.channels, crop_fraction=self.crop_fraction)
 
     def trained(self, source: Source, rng: np.random.Generator) -> np.ndarray:
         """Returns a picture as training sees it. A crop is cut before it becomes an array."""

@@ -85,9 +85,9 @@ def tokenise(
     cores = len(os.sched_getaffinity(0))
     if (count := min(processes or cores, len(left))) <= 1:
         for group in left:
-            _write_group(group, out, made, field, advance)
+            _write_group(group, out, made, field, cores, advance)
     else:
-        _in_processes(left, (out, tokenizer, field), count, -(-2 * cores // count), advance)
+        _in_processes(left, (out, tokenizer, field, -(-2 * cores // count)), count, advance)
     return _end(out, about, groups)
 
 
@@ -152,13 +152,15 @@ def _record(out: pathlib.Path, group: _Group) -> pathlib.Path:
     return out / f".{group.stem}.json"
 
 
-def _write_group(group: _Group, out: pathlib.Path, tokenizer: Tokenizer, field: str, report: Report) -> None:
+def _write_group(
+    group: _Group, out: pathlib.Path, tokenizer: Tokenizer, field: str, threads: int, report: Report
+) -> None:
     """Writes the shards of a group that are not there, then its record."""
     shards, texts = {}, _sized(group.paths, field, report)
     for number, part in itertools.groupby(texts, lambda pair: pair[0] // SHARD):
         path = out / f"{group.stem}_{number:03d}.bin"
         if not path.exists():  # groupby skips the rest of a part
-            _write_shard(path, (text for _, text in part), tokenizer)
+            _write_shard(path, (text for _, text in part), tokenizer, threads)
         if path.exists():  # not if all texts of it were empty
             shards[path.name] = _described(path)
     replace_file(_record(out, group), json.dumps(shards).encode())
@@ -178,14 +180,14 @@ def _sized(paths: Sequence[pathlib.Path], field: str, report: Report) -> Iterato
         report(path.stat().st_size - told)
 
 
-def _write_shard(path: pathlib.Path, texts: Iterator[bytes], tokenizer: Tokenizer) -> None:
+def _write_shard(path: pathlib.Path, texts: Iterator[bytes], tokenizer: Tokenizer, threads: int) -> None:
     """Writes a shard and the starts of its documents; it has its name only when it is whole."""
     dtype = np.uint16 if tokenizer.vocab_size <= 2**16 else np.uint32
     new, starts, count = path.with_name(f".{path.name}.{os.getpid()}"), [], 0
     bos = np.array(tokenizer.bos, dtype)
     with naming(path, SHARD // 2), new.open("wb") as file:
         file.seek(HEADER_BYTES)
-        for batch in _batches(texts):
+        for batch in _batches(texts, BATCH * threads):
             for each in filter(len, tokenizer.encode(batch)):
                 starts.append(count)
                 count += file.write(np.concatenate([bos, each.astype(dtype)]).data) // bos.itemsize
@@ -200,9 +202,8 @@ def _write_shard(path: pathlib.Path, texts: Iterator[bytes], tokenizer: Tokenize
     new.replace(path)
 
 
-def _batches(texts: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Yields texts together, so that every thread has some to encode."""
-    most = BATCH * int(os.environ.get("RAYON_NUM_THREADS") or len(os.sched_getaffinity(0)))
+def _batches(texts: Iterator[bytes], most: int) -> Iterator[list[bytes]]:
+    """Yields texts of `most` bytes together, so that every thread has some to encode."""
     batch, size = [], 0
     for text in texts:
         batch.append(text)
@@ -227,11 +228,11 @@ class Stopped(Exception):
 _worker: dict[str, Any] = {}  # of a process of `_in_processes`
 
 
-def _in_processes(groups: Sequence[_Group], given: tuple, count: int, threads: int, advance: Callable) -> None:
+def _in_processes(groups: Sequence[_Group], given: tuple, count: int, advance: Callable) -> None:
     """Writes groups in several processes, and reports the bytes that they read."""
     spawn = multiprocessing.get_context("spawn")  # jax has threads, which a fork would leave behind
     read, stop, told = spawn.Value("q", 0), spawn.Event(), 0
-    with ProcessPoolExecutor(count, spawn, _begin_worker, (*given, threads, read, stop)) as pool:
+    with ProcessPoolExecutor(count, spawn, _begin_worker, (*given, read, stop)) as pool:
         waiting = {pool.submit(_in_worker, group) for group in groups}
         try:
             while waiting:
@@ -252,7 +253,7 @@ def _in_processes(groups: Sequence[_Group], given: tuple, count: int, threads: i
 def _begin_worker(out: pathlib.Path, tokenizer: str, field: str, threads: int, read: Any, stop: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process stops the others
     os.environ["RAYON_NUM_THREADS"] = str(threads)  # read when the first texts are encoded
-    _worker.update(out=out, tokenizer=load_tokenizer(tokenizer), field=field, read=read, stop=stop)
+    _worker.update(out=out, tokenizer=load_tokenizer(tokenizer), field=field, threads=threads, read=read, stop=stop)
 
 
 def _in_worker(group: _Group) -> None:
@@ -262,4 +263,4 @@ def _in_worker(group: _Group) -> None:
         if _worker["stop"].is_set() or not multiprocessing.parent_process().is_alive():
             raise Stopped
 
-    _write_group(group, _worker["out"], _worker["tokenizer"], _worker["field"], report)
+    _write_group(group, *(_worker[name] for name in ("out", "tokenizer", "field", "threads")), report)

@@ -49,6 +49,8 @@ class Classification:
             raise ValueError(f"label_smoothing={config.label_smoothing} must lie in [0, 1)")
         if (config.get("loss") or "softmax") not in LOSSES:
             raise ValueError(f"no loss is named {config.loss!r}; {nearest(config.loss, [*LOSSES])}")
+        if config.data.get("workers", 0) < 0:
+            raise ValueError(f"data.workers={config.data.workers} must not be negative")
         self.recipe = data.parse_augment(self._data.augment)
         if config.data.image_size is not None and len(config.data.image_size) != 2:
             raise ValueError(f"data.image_size={tuple(config.data.image_size)} must be (height, width), as in (48, 32)")
@@ -85,8 +87,11 @@ class Classification:
         """Returns a split of the images that `config.data` names; those in memory are cropped."""
         name, size, channels = self._data.name, self._data.image_size, self._data.get("channels")
         stream = self._data.get("stream")
-        if size is None and stream:
-            raise ValueError("data.stream=True needs data.image_size, the (height, width) that all images become")
+        for option in ("stream", "crop_fraction"):
+            if size is None and (given := self._data.get(option)):
+                raise ValueError(
+                    f"data.{option}={given} needs data.image_size, the (height, width) that all images become"
+                )
         if size is None and (name in ("folder", data.SYNTHETIC_IMAGES) or self._data.mode != "crop" or channels):
             many = f" and data.channels={channels}" if channels else ""
             raise ValueError(
@@ -98,8 +103,6 @@ class Classification:
             kinds = dict(classes=self._data.get("classes") or 1000, channels=channels or 3)
             return data.synthetic_images(tuple(size), count=count, **kinds)
         if size is None:
-            if crop_fraction != 1:
-                raise ValueError(f"data.crop_fraction={crop_fraction} needs data.image_size")
             return data.load_images(name, split, data_dir=self._data.data_dir)
         where = name, split, self._data.data_dir
         options = dict(channels=channels, stream=stream, crop_fraction=crop_fraction)
@@ -115,15 +118,12 @@ class Classification:
 
     def _reading(self, images: Any, host: tuple = ()) -> dict[str, Any]:
         """Returns how batches of a split are made: images in memory have their size."""
-        as_they_are = isinstance(images, data.Images) and not host
-        return {} if as_they_are else {"frame": dataclasses.replace(self._frame, host=host)}
+        has_size = isinstance(images, data.Images) and not host
+        return {} if has_size else {"frame": dataclasses.replace(self._frame, host=host)}
 
     def _workers(self, images: Any) -> int:
         """Returns the number of processes that make batches of a split: streamed images alone are worth them."""
-        workers = self._data.get("workers", 0)
-        if workers < 0:
-            raise ValueError(f"data.workers={workers} must not be negative")
-        return workers if isinstance(images, data.StreamedImages) else 0
+        return self._data.get("workers", 0) if isinstance(images, data.StreamedImages) else 0
 
     @property
     def workers(self) -> int:

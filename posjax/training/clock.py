@@ -41,14 +41,11 @@ class Clock:
 
     def timed(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yields the batches; the time until each one comes is a wait."""
-        iterator, end = iter(batches), object()
-        while True:
-            began = time.perf_counter()
-            batch = next(iterator, end)
-            if batch is end:
-                return
+        began = time.perf_counter()
+        for batch in batches:
             self._waits.append(time.perf_counter() - began)
             yield batch
+            began = time.perf_counter()
 
     def tick(self) -> None:
         """Ends a step."""

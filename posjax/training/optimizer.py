@@ -13,7 +13,7 @@ from optax.contrib import MuonDimensionNumbers, scale_by_muon
 
 from posjax.spec import nearest
 
-OPTIMIZERS, SCHEDULES = ["adamw", "lamb", "muon"], ["constant", "cosine", "linear"]
+SCHEDULES = ["constant", "cosine", "linear"]
 
 # Decay would pull these towards zero for no reason: offsets, norm scales, and tokens made of nothing but parameters.
 # By name as well as by rank, because a bias may have several axes (heads x head dim).
@@ -136,16 +136,6 @@ def make_optimizer(
 ) -> tuple[optax.GradientTransformation, optax.Schedule]:
     """Returns an optimizer after clipping by the global norm, and its learning-rate schedule.
 
-    - "adamw": update = -lr(t) (m_hat / (sqrt(v_hat) + 1e-8) + weight_decay * w where `decays`); Loshchilov & Hutter 2019
-      (arXiv:1711.05101).
-    - "lamb": AdamW's update (with 1e-6) times |w| / |update| of each parameter that `decays`; You et al. 2020
-      (arXiv:1904.00962). Other parameters have no such factor, as in apex's FusedLAMB and timm's Lamb; both also clip by a
-      global norm of 1. timm leaves the factor out of all parameters where weight_decay is 0; here it stays. Heads of
-      images start at 0 here, from which a factor of |w| would hardly let them go: |w| is at least its value in timm's start.
-    - "muon": Jordan 2024 (github KellerJordan/Muon) for the matrices of blocks (`matrix_axes`), AdamW for all else: the
-      momentum of 0.95 (Nesterov) is made orthogonal by five Newton-Schulz iterations, and multiplied by
-      0.2 sqrt(max(rows, columns)), so that learning rate and weight decay are AdamW's; Liu et al. 2025 (arXiv:2502.16982).
-
     Under `jax.vmap` over seeds each seed has its own norms and mask.
 
     Args:
@@ -153,7 +143,7 @@ def make_optimizer(
         by its rate.
       total_steps: step at which cosine and linear schedules end.
       warmup_steps, schedule, final_share: see `make_schedule`.
-      name: "adamw", "lamb" or "muon"; None is "adamw".
+      name: one of `OPTIMIZERS`, whose functions have the formulas; None is "adamw".
       weight_decay: multiplied by the learning rate, as in optax.
       clip_norm: largest global norm of the gradient; 0 and None do not clip.
       b1, b2: decay rates of the moments of Adam, in [0, 1).
@@ -166,7 +156,7 @@ def make_optimizer(
     _check_not_negative(weight_decay=weight_decay, clip_norm=clip_norm or 0.0)
     name = name or "adamw"
     if name not in OPTIMIZERS:
-        raise ValueError(f"optimizer.name={name!r} is unknown; {nearest(name, OPTIMIZERS)}")
+        raise ValueError(f"optimizer.name={name!r} is unknown; {nearest(name, [*OPTIMIZERS])}")
     for each, value in (("b1", b1), ("b2", b2)):
         if not 0 <= value < 1:
             raise ValueError(f"{each}={value} must be in [0, 1)")
@@ -180,16 +170,26 @@ def make_optimizer(
     rate = make_schedule(schedule, learning_rate=learning_rate, **given)
     mask = functools.partial(jax.tree_util.tree_map_with_path, functools.partial(decays, decay_encoding=decay_encoding))
     clip = optax.clip_by_global_norm(clip_norm) if clip_norm else optax.identity()
-    rule = {"adamw": _adamw, "lamb": _lamb, "muon": _muon}[name](rate, b1, b2, weight_decay, mask)
-    by_layer = () if layer_decay is None else (optax.stateless(functools.partial(_times_factors, layer_decay)),)
-    return optax.chain(clip, rule, *by_layer), rate
+    rule = OPTIMIZERS[name](rate, b1, b2, weight_decay, mask)
+    if layer_decay is not None:
+        scaled = lambda updates, _: jax.tree.map(jnp.multiply, updates, layer_factors(updates, layer_decay))  # noqa: E731
+        rule = optax.chain(rule, optax.stateless(scaled))
+    return optax.chain(clip, rule), rate
 
 
-def _adamw(rate, b1, b2, weight_decay, mask) -> optax.GradientTransformation:
+def adamw(rate, b1, b2, weight_decay, mask) -> optax.GradientTransformation:
+    """Returns -rate (m_hat / (sqrt(v_hat) + 1e-8) + weight_decay * w where `mask`), Loshchilov & Hutter 2019 (1711.05101)."""
     return optax.adamw(rate, b1=b1, b2=b2, weight_decay=weight_decay, mask=mask)
 
 
-def _lamb(rate, b1, b2, weight_decay, mask) -> optax.GradientTransformation:
+def lamb(rate, b1, b2, weight_decay, mask) -> optax.GradientTransformation:
+    """Returns `adamw` (with 1e-6) times |w| / |update| of each parameter in `mask`; You et al. 2020 (arXiv:1904.00962).
+
+    Other parameters have no such factor, as in apex's FusedLAMB and timm's Lamb; both also clip by a global norm of 1. timm
+    leaves the factor out of all parameters where weight_decay is 0; here it stays. Heads of images start at 0 here, where a
+    factor of |w| would hold them: |w| is at least its value in timm's start.
+    """
+
     def with_ratio(path, update, param):
         length, step = jnp.linalg.norm(param.astype(jnp.float32)), jnp.linalg.norm(update)
         if _layer_of(path) == math.inf:
@@ -205,21 +205,29 @@ def _lamb(rate, b1, b2, weight_decay, mask) -> optax.GradientTransformation:
     )
 
 
-def _muon(rate, b1, b2, weight_decay, mask) -> optax.GradientTransformation:
+def muon(rate, b1, b2, weight_decay, mask) -> optax.GradientTransformation:
+    """Returns Muon for the matrices of blocks (`matrix_axes`) and `adamw` for all else; Jordan 2024 (KellerJordan/Muon).
+
+    The momentum of 0.95 (Nesterov) is made orthogonal by five Newton-Schulz iterations, and multiplied by
+    0.2 sqrt(max(rows, columns)), so that learning rate and weight decay are AdamW's; Liu et al. 2025 (arXiv:2502.16982).
+    """
+
     def scaled(path, update):
         rows, columns = (math.prod(update.shape[axis] for axis in axes) for axes in matrix_axes(path))
         return update * (0.2 * max(rows, columns) ** 0.5)
 
+    axes = functools.partial(jax.tree.map_with_path, lambda path, _: matrix_axes(path))
     of_matrices = optax.chain(
-        scale_by_muon(
-            weight_dimension_numbers=functools.partial(jax.tree.map_with_path, lambda path, _: matrix_axes(path))
-        ),
+        scale_by_muon(weight_dimension_numbers=axes),
         optax.stateless(lambda updates, _: jax.tree.map_with_path(scaled, updates)),
         optax.add_decayed_weights(weight_decay, mask),
         optax.scale_by_learning_rate(rate),
     )
     labels = functools.partial(jax.tree.map_with_path, lambda path, _: "muon" if matrix_axes(path) else "adamw")
-    return optax.partition({"muon": of_matrices, "adamw": _adamw(rate, b1, b2, weight_decay, mask)}, labels)
+    return optax.partition({"muon": of_matrices, "adamw": adamw(rate, b1, b2, weight_decay, mask)}, labels)
+
+
+OPTIMIZERS = {"adamw": adamw, "lamb": lamb, "muon": muon}
 
 
 def matrix_axes(path: tuple[Any, ...]) -> MuonDimensionNumbers | None:
@@ -257,11 +265,6 @@ def _layer_of(path: tuple[Any, ...]) -> float:
     if block := next(filter(None, map(_BLOCK.fullmatch, names)), None):
         return int(block[2]) + 1
     return math.inf if any(map(_AFTER_BLOCKS.fullmatch, names)) else 0
-
-
-def _times_factors(layer_decay: float, updates: Any, params: Any = None) -> Any:
-    """Returns the updates times `layer_factors`."""
-    return jax.tree.map(lambda update, factor: update * factor, updates, layer_factors(updates, layer_decay))
 
 
 def _check_not_negative(**values: float) -> None:
