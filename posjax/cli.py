@@ -10,6 +10,7 @@
     posjax audit mine.py:rotate --head-dim=64            a function rotate(q, k, position) -> (q, k)
     posjax audit config.json --inv-freq=inv_freq.npy     frequencies, beside the configuration that they should follow
     posjax audit --bias=bias.npy                         a bias of logits [heads, tokens, tokens]
+    posjax audit --mask=mine.py:window                   which keys a function of (query, key) indices shows
 
 Exit code 0; 1 if a property fails or the audited code is wrong; 2 for a mistake, which is told in one line; 3 if no
 registered encoding explains the audited code, or only one that lists its frequencies.
@@ -254,6 +255,7 @@ def _audit_options(add: Callable) -> None:
     add("--inv-freq", metavar="FILE.npy", help="[C] radians per position")
     add("--table", nargs=2, metavar="FILE.npy", help="cos and sin of positions 0, 1, ...: [T, C] or [T, 2 C]")
     add("--bias", metavar="FILE.npy", help="[heads, tokens, tokens]")
+    add("--mask", metavar="FILE", help="FILE.npy, [tokens, tokens], or FILE.py:FUNCTION of (query, key) indices")
     add("--order", default="THD", help="axes of q and k, as BHTD (default: %(default)s)")
     add("--head-dim", type=int, metavar="N", help="channels of a head")
     add("--layer", type=int, metavar="N", help="the number of the layer")
@@ -271,6 +273,8 @@ def _audit(args: argparse.Namespace) -> int:
         subject |= {"config": file} if file.endswith(".json") else {"rotate": _function(file)}
     files = {"inv_freq": args.inv_freq, "bias": args.bias}
     subject |= {name: _array(file) for name, file in files.items() if file}
+    if args.mask:
+        subject["mask"] = _array(args.mask) if args.mask.endswith(".npy") else _function(args.mask)
     if args.table:
         subject["table"] = tuple(map(_array, args.table))
     options = {name: getattr(args, name) for name in ("head_dim", "layer", "order", "num_axes", "num_heads", "length")}

@@ -28,7 +28,7 @@ from posjax.attention import backends
 from posjax.data import sets
 
 REPO = pathlib.Path(__file__).parents[1]
-DOCUMENTS = [*sorted(REPO.glob("*.md")), *sorted((REPO / "docs").glob("*.md"))]
+DOCUMENTS = [*sorted(REPO.glob("*.md")), *sorted((REPO / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELL = ("git", "make", "pip", "posjax", "python")  # first words of a block of commands
 TINY = ["--config.steps=2", "--config.batch_size=8", "--config.model.width=8", "--config.model.depth=1"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool
 
 MakeArray = Callable[[np.ndarray], Any]
 Rotation = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]  # x [T, H, D], position [T, A] -> (q, k)
@@ -19,6 +20,30 @@ def to_numpy(x: Any) -> np.ndarray:
     if type(x).__module__.partition(".")[0] == "mlx":
         return np.array(x.astype(sys.modules["mlx.core"].float32), np.float64)
     return np.asarray(x).astype(np.float64)
+
+
+def mask_of(mask: Any, length: int, make: MakeArray | None) -> Bool[np.ndarray, "H T T"]:
+    """The mask of `length` tokens: an array, or a function of T, of (query, key) or of (batch, head, query, key).
+
+    Functions of indices are called once, with arrays [T, 1] and [1, T].
+
+    Raises:
+      ValueError: for a function of another number of arguments, one that does not take arrays, or another shape.
+    """
+    if callable(mask) and (count := len(inspect.signature(mask).parameters)) == 1:
+        mask = mask(length)
+    elif callable(mask):
+        if count not in (2, 4):
+            raise ValueError(f"a mask is mask(T), mask(q, k) or mask(b, h, q, k), and this one takes {count} arguments")
+        place, make = np.arange(length), make or make_of(mask)
+        try:
+            mask = mask(*[0] * (count - 2), make(place[:, None]), make(place[None]))
+        except ValueError as error:
+            raise ValueError(f"mask must take arrays of indices: `&` in place of `and` ({error})") from None
+    seen = np.asarray(to_numpy(mask) != 0)
+    if seen.ndim not in (2, 3, 4) or seen.shape[-1] != seen.shape[-2]:
+        raise ValueError(f"a mask has shape [tokens, tokens] or [heads, tokens, tokens]; got {seen.shape}")
+    return seen[None] if seen.ndim == 2 else seen[0] if seen.ndim == 4 else seen
 
 
 def make_of(function: Callable) -> MakeArray:

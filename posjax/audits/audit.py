@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from posjax.audits.arrays import MakeArray, adapted, make_of, to_numpy
-from posjax.audits.biases import judge_bias
+from posjax.audits.arrays import MakeArray, adapted, make_of, mask_of, to_numpy
+from posjax.audits.biases import judge_bias, judge_mask
 from posjax.audits.configuration import against, logits_of, meant_by, read_config, rotates_as, rotation_of
 from posjax.audits.probe import matrices, probe_positions, turning
 from posjax.audits.rotary import Verdict, in_catalogue, judge, lists_frequencies
@@ -75,6 +75,7 @@ def audit(
     inv_freq: Any = None,
     table: tuple[Any, Any] | None = None,
     bias: Any = None,
+    mask: Any = None,
     config: Mapping[str, Any] | str | os.PathLike | None = None,
     layer: int | None = None,
     order: str = "THD",
@@ -85,7 +86,7 @@ def audit(
 ) -> Audit:
     """Says which encoding somebody's code computes, as a spec of posjax, and names its defects.
 
-    Give one of `rotate`, `inv_freq`, `table` and `bias`.
+    Give one of `rotate`, `inv_freq`, `table`, `bias` and `mask`.
 
     Args:
       rotate: rotate(q, k, position) -> (q, k), or rotate(x, position) -> x. Arrays of NumPy, JAX, PyTorch or MLX.
@@ -93,12 +94,15 @@ def audit(
       inv_freq: [C] radians per position, of pairs of the first 2 C channels of a head, in the half layout.
       table: (cos, sin) of positions 0, 1, ...: [T, C], or [T, 2 C] with each angle twice.
       bias: [H, T, T] that is added to logits, -inf where a key is hidden; or a function of T that returns it.
+      mask: [T, T] or [H, T, T], true where a query sees a key; or a function that returns it, of T, of (query, key), or of
+        (batch, head, query, key) as FlexAttention's, called with arrays of indices.
       config: of transformers, a dictionary or the path of a config.json. The verdict says how the two differ.
       layer: the number of the layer that the code is of, where the layers of the configuration differ.
       order: the axes of q and k, such as "BHTD" for a batch of one first; position is [T], or [T, A] on several axes.
       num_axes: A, the position axes of `rotate`.
       num_heads: of q and k, for functions that need that number, or whose heads differ.
-      length: positions from 0 to length - 1 are probed; a bias that is a function is asked for min(length, 512) tokens.
+      length: positions from 0 to length - 1 are probed; a bias or mask that is a function is
+        asked for min(length, 512) tokens.
       array: makes an array for `rotate` of one of NumPy, as torch.as_tensor; by default of the framework in its file.
 
     Raises:
@@ -111,7 +115,7 @@ def audit(
       residual 0
       nothing wrong
     """
-    subjects = {"rotate": rotate, "inv_freq": inv_freq, "table": table, "bias": bias}
+    subjects = {"rotate": rotate, "inv_freq": inv_freq, "table": table, "bias": bias, "mask": mask}
     if len(given := [name for name, value in subjects.items() if value is not None]) != 1:
         raise ValueError(f"audit takes one of {', '.join(subjects)}, got {' and '.join(given) or 'none'}")
     config = None if config is None else read_config(config)
@@ -121,6 +125,9 @@ def audit(
         layers = [logits_of(each) for each in layers]
         verdict, measured = judge_bias(tensor[0] if tensor.ndim == 4 else tensor, layers)
         return _report(verdict, layers, measured.agrees, layer)
+    if mask is not None:
+        verdict, measured = judge_mask(mask_of(mask, length, array))
+        return _report(verdict, [logits_of(each) for each in layers], measured.agrees, layer)
     layers = [rotation_of(each) for each in layers]
     hints = [each for each in dict.fromkeys(layers) if isinstance(each, Rotary)]
     head_dim = head_dim or (None if config is None else head_dim_of(config))

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask
 from members import LINE, MEMBERS
 
 import posjax as pj
@@ -148,3 +149,45 @@ def test_falcons_scaled_alibi_is_sound_beside_its_configuration():
     falcon = {"model_type": "falcon", "alibi": True, "hidden_size": 48, "num_attention_heads": 3}
     assert pj.audit(bias=bias, config=falcon).ok
     assert not pj.audit(bias=bias).ok
+
+
+WINDOWS = {  # docs/answers/sliding_window.md: what libraries hide, for a W of 16
+    "window(size=16)": lambda m, n: (n <= m) & (n > m - 16),
+    "window(size=17)": lambda b, h, m, n: (m >= n) & (m - n <= 16),
+    "window(size=9)": lambda m, n: abs(m - n) <= 16 // 2,
+    "window(size=5, ahead=2)": lambda m, n: (n >= m - 4) & (n <= m + 2),
+    "longformer(window=16)": lambda m, n: (abs(m - n) <= 8) | (m < 1) | (n < 1),
+    "chunked(size=16)": lambda m, n: (n <= m) & (m // 16 == n // 16),
+    "sinks(window=12)": lambda m, n: (n <= m) & ((m - n < 12) | (n < 4)),
+}
+
+
+@pytest.mark.parametrize("spec", WINDOWS)
+def test_a_mask_function_is_named(spec):
+    found = pj.audit(mask=WINDOWS[spec], length=64)
+    assert (found.spec, found.ok) == (spec, True)
+
+
+def test_masks_of_libraries_here():
+    local = splash_attention_mask.LocalMask((64, 64), (16, 16), 0)[:, :]
+    assert pj.audit(mask=local).spec == "window(size=17)", "splash counts the keys beside the query's own"
+    assert pj.audit(mask=local & np.tri(64, dtype=bool)).facts[1] == (
+        "a query sees up to 17 keys, itself counted: back to 16 before it, on to 0 after it"
+    )
+    assert pj.audit(mask=WINDOWS["window(size=16)"], config=MISTRAL, length=64).ok
+    assert not pj.audit(mask=WINDOWS["window(size=17)"], config=MISTRAL, length=64).ok
+    assert pj.audit(mask=lambda m, n: n <= m, length=64).spec == "none()"
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (lambda m, n: n <= m and m - n < 4, "in place of `and`"),
+        (lambda m: m, "shape"),
+        (lambda a, m, n: m >= n, "3 arguments"),
+        (np.stack([np.eye(16), np.ones((16, 16))]), "heads"),
+    ],
+)
+def test_what_is_no_mask_is_refused(mask, words):
+    with pytest.raises(ValueError, match=words):
+        pj.audit(mask=mask, length=16)
