@@ -47,7 +47,8 @@ def explain(
 
 
 def _mean(angle: np.ndarray, computed: np.ndarray) -> float:
-    return float(np.abs(wrapped(angle - computed)).mean())
+    """Infinite for angles beyond the largest number of float16."""
+    return float(np.abs(wrapped(angle - computed)).mean()) if np.isfinite(computed).all() else np.inf
 
 
 def _defects(angle: np.ndarray, position: np.ndarray, wave: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
