@@ -132,6 +132,11 @@ def directory(text: str) -> pathlib.Path:
     return pathlib.Path(text)
 
 
+def workdir(text: str) -> str | pathlib.Path:
+    """Reads the directory of a run or study, or its address in a bucket, which stays text; the type of an argument."""
+    return text if re.match(r"\w+://.", text) else directory(text)
+
+
 def run(
     main: "Callable[..., None]",
     doc: str | None,
@@ -171,8 +176,11 @@ def run(
             from posjax.training.processes import join
 
             join(args.coordinator, args.processes, args.process)
-        workdir = args.workdir or (default_workdir or runs_of)(config, args.config)
-        with alone_in(workdir, pathlib.Path(sys.argv[0]).stem, own.get("part"), together=together):
+        with contextlib.ExitStack() as stack:
+            workdir, part = args.workdir or (default_workdir or runs_of)(config, args.config), own.get("part")
+            if isinstance(workdir, str):
+                workdir = stack.enter_context(_mirrored(workdir, part, together=together))
+            stack.enter_context(alone_in(workdir, pathlib.Path(sys.argv[0]).stem, part, together=together))
             run_main = functools.partial(main, config, workdir, **own)
             return _among_others(run_main) if together else run_main()
 
@@ -196,7 +204,8 @@ def config_parser(
     """Returns the parser of a command with a config; see `run` for the arguments."""
     made = parser(command, doc)
     made.add_argument("--config", metavar="FILE[:ARGUMENT]", help="Python file whose get_config() is the experiment")
-    made.add_argument("--workdir", type=directory, metavar="DIR", help="directory for checkpoints, metrics and records")
+    about = "directory for checkpoints, metrics and records; also in a bucket, as s3://bucket/run or gs://bucket/run"
+    made.add_argument("--workdir", type=workdir, metavar="DIR", help=about)
     if many_processes:
         made.add_argument("--coordinator", help="HOST:PORT of the first of several processes, or auto")
         made.add_argument("--processes", type=int, help="number of processes")
@@ -326,6 +335,21 @@ def _leave(code: int | None) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1 if code is None else code)
+
+
+def _mirrored(
+    address: str, part: tuple[int, int] | None, *, together: bool
+) -> contextlib.AbstractContextManager[pathlib.Path]:
+    """Returns a context with the folder of a workdir in a bucket; each part and each process has its own."""
+    from posjax.remote import mirrored
+
+    own = "" if part is None else f"part-{part[0]}-of-{part[1]}"
+    if not together:
+        return mirrored(address, own)
+    import jax
+
+    index = jax.process_index()
+    return mirrored(address, f"process-{index}" if index else own, is_writer=index == 0)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from posjax.data.subsets import SPLITS, parted, split_among, whole_split
 from posjax.data.text_files import ENDINGS, is_table, read_texts
 from posjax.data.token_shards import ENDING, is_shard, read_shards
 from posjax.data.tokens import BYTES, Tokenizer, tokenizer_of
+from posjax.remote import local_copy
 
 _HELD_OUT = 10  # the last tenth of a file that belongs to no split is for evaluation
 _SHOWN = 4  # names of files in a line
@@ -227,6 +228,7 @@ def _nothing(files: str) -> str:
 
 def _found(files: str) -> list[_File]:
     """Returns the files in the order of their names, so the same files always make the same stream."""
+    files = local_copy(files)
     root = pathlib.Path(files)
     if root.is_file():
         paths, root = [root], root.parent
