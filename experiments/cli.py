@@ -182,7 +182,7 @@ def run(
                 workdir = stack.enter_context(_mirrored(workdir, part, together=together))
             stack.enter_context(alone_in(workdir, pathlib.Path(sys.argv[0]).stem, part, together=together))
             run_main = functools.partial(main, config, workdir, **own)
-            return _among_others(run_main) if together else run_main()
+            return _among_others(run_main, workdir) if together else run_main()
 
     code = None
     try:
@@ -305,14 +305,18 @@ def runs_of(config: "ConfigDict", given: str) -> pathlib.Path:
     return RUNS / (config.get("name") or pathlib.Path(given.partition(":")[0]).stem)
 
 
-def _among_others(work: Callable[[], int | None]) -> int | None:
+def _among_others(work: Callable[[], int | None], workdir: pathlib.Path) -> int | None:
     """Does one process's part of the work; the loss of another process is reported in one line."""
     import jax
 
-    from posjax.training.processes import is_loss, synced
+    from posjax.training.processes import is_loss, is_shared
 
     try:
-        synced("all have begun")  # the first process holds the workdir now
+        if not is_shared(workdir):  # which the first process holds and has filled
+            raise ValueError(
+                f"{workdir} is not one folder for all {jax.process_count()} processes: give a --workdir on a disk that they "
+                "share, or for one in a bucket set POSJAX_CACHE to a folder there"
+            )
         return work()
     except (jax.errors.JaxRuntimeError, ValueError, RuntimeError) as error:
         if not is_loss(error):
@@ -340,16 +344,15 @@ def _leave(code: int | None) -> NoReturn:
 def _mirrored(
     address: str, part: tuple[int, int] | None, *, together: bool
 ) -> contextlib.AbstractContextManager[pathlib.Path]:
-    """Returns a context with the folder of a workdir in a bucket; each part and each process has its own."""
-    from posjax.remote import mirrored
+    """Returns a context with the folder of a workdir in a bucket; the first of several processes fills it and brings it there."""
+    from posjax.remote import folder_of, mirrored
 
-    own = "" if part is None else f"part-{part[0]}-of-{part[1]}"
-    if not together:
-        return mirrored(address, own)
-    import jax
+    if together:
+        import jax
 
-    index = jax.process_index()
-    return mirrored(address, f"process-{index}" if index else own, is_writer=index == 0)
+        if jax.process_index() > 0:
+            return contextlib.nullcontext(folder_of(address))
+    return mirrored(address, "" if part is None else f"part-{part[0]}-of-{part[1]}")
 
 
 @contextlib.contextmanager

@@ -117,14 +117,13 @@ class Mirror:
     Args:
       address: of the workdir.
       folder: which nobody else uses.
-      is_writer: whether changes go to the bucket.
 
     Attributes:
       failed: whether a `push` has failed, so that the folder has changes that the bucket lacks.
     """
 
-    def __init__(self, address: str, folder: pathlib.Path, *, is_writer: bool = True):
-        self.folder, self.failed, self._address, self._is_writer = folder, False, address, is_writer
+    def __init__(self, address: str, folder: pathlib.Path):
+        self.folder, self.failed, self._address = folder, False, address
         self._files, self._root = _opened(address)
         self._known: dict[str, tuple[int, int]] = {}  # of the objects that are in the bucket by this process
         self._alone = threading.Lock()
@@ -156,8 +155,6 @@ class Mirror:
         Raises:
           OSError: the store does not answer, or refuses.
         """
-        if not self._is_writer:
-            return
         self.failed = True
         with self._alone, _naming(self._address):
             paths = {_UNFINISHED.sub("", name): path for name, path in self._there(sealed)}
@@ -186,22 +183,25 @@ class Mirror:
 _mirrors: list[Mirror] = []  # of this process
 
 
+def folder_of(address: str, own: str = "") -> pathlib.Path:
+    """Returns the folder of this machine for a workdir in a bucket; see `mirrored`."""
+    scheme, _, rest = address.partition("://")
+    return pathlib.Path(_cache() / "workdirs" / own / scheme, *_parts(rest, address))
+
+
 @contextlib.contextmanager
-def mirrored(address: str, own: str = "", *, is_writer: bool = True) -> Iterator[pathlib.Path]:
+def mirrored(address: str, own: str = "") -> Iterator[pathlib.Path]:
     """Yields the folder of a workdir in a bucket; its changes are there at the end, and at each `publish`.
 
     Args:
       address: of the workdir.
-      own: name of this process among those of this machine that work on the same address; each has its folder.
-      is_writer: whether changes go to the bucket.
+      own: name of this work among works of this machine on the same address; each has its folder.
 
     Raises:
       ValueError: another process of this machine is at work there; otherwise as `local_copy`.
     """
-    scheme = _ADDRESS.match(address)[1]
-    folder = pathlib.Path(_cache() / "workdirs" / own / scheme, *_parts(address.partition("://")[2], address))
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    mirror = Mirror(address, folder, is_writer=is_writer)
+    folder = folder_of(address, own)
+    mirror = Mirror(address, folder)
     with locked(folder.with_name(f".{folder.name}.lock"), busy=f"another process is at work in {address}"):
         mirror.pull()
         _mirrors.append(mirror)
