@@ -33,7 +33,7 @@ from posjax.files import free_bytes, locked, room, size_of
 _log = logging.getLogger(__name__)
 _ADDRESS = re.compile(r"(\w[\w+.-]*)://")
 # By scheme: the package that fsspec needs, and its errors that are no OSError.
-_PACKAGES = {
+PACKAGES = {
     "s3": ("s3fs", [("botocore.exceptions", "BotoCoreError")]),
     "gs": ("gcsfs", [("gcsfs.retry", "HttpError"), ("google.auth.exceptions", "GoogleAuthError")]),
 }
@@ -227,7 +227,7 @@ def _cache() -> pathlib.Path:
 def _opened(address: str) -> tuple[Any, str]:
     """Returns the file system of an address, and the address in its terms."""
     scheme = _ADDRESS.match(address)[1]
-    package, _ = _PACKAGES.get(scheme, (None, ()))
+    package, _ = PACKAGES.get(scheme, (None, ()))
     require(address, "fsspec", *([package] if package else []))
     from fsspec.core import url_to_fs
 
@@ -273,7 +273,7 @@ def _state(path: pathlib.Path) -> tuple[int, int]:
 @contextlib.contextmanager
 def _naming(address: str) -> Iterator[None]:
     """Turns the errors of a store into one OSError that names the address."""
-    _, named = _PACKAGES.get(_ADDRESS.match(address)[1], (None, ()))
+    _, named = PACKAGES.get(_ADDRESS.match(address)[1], (None, ()))
     kinds = tuple(getattr(importlib.import_module(module), name) for module, name in named)
     try:
         yield
