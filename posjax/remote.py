@@ -37,9 +37,9 @@ PACKAGES = {
     "s3": ("s3fs", [("botocore.exceptions", "BotoCoreError")]),
     "gs": ("gcsfs", [("gcsfs.retry", "HttpError"), ("google.auth.exceptions", "GoogleAuthError")]),
 }
-_VERSIONS = ("ETag", "md5Hash", "mtime", "created")  # fields by which stores tell versions of an object
+_VERSIONS = ("ETag", "md5Hash", "etag", "mtime", "created")  # fields by which stores tell versions of an object
 _UNFINISHED = re.compile(r"\.orbax-checkpoint-tmp[^/]*")  # in names of a save that has no final name yet
-_STEP = re.compile(r"(.*/)?checkpoints/\d+/")
+_STEP = re.compile(r"((?:.*/)?checkpoints/)(\d+)/")  # beginning of the name of a file of a save
 _SEAL = "record/seal.json"  # of a step, see `posjax.training.checkpoints`
 
 
@@ -136,12 +136,12 @@ class Mirror:
             objects = self._files.find(self._root, detail=True)
             objects = {key: about for key, about in objects.items() if about["type"] == "file"}
             names = _names(objects, self._root, self._address)
-            names = {name: key for name, key in names.items() if not (step := _step_of(name)) or step + _SEAL in names}
+            names, left_over = _sorted_out(names)
             needed = sum(objects[key]["size"] for key in names.values())
             if free_bytes(self.folder) < needed:
                 raise OSError(errno.ENOSPC, f"the disk is full: {room(self.folder, needed)}", str(self.folder))
             self._files.get([*names.values()], [str(self.folder / name) for name in names])
-        self._known = {name: _state(self.folder / name) for name in names}
+        self._known = {name: _state(self.folder / name) for name in names} | dict.fromkeys(left_over, (0, 0))
         _log.warning("%s is mirrored in %s: %d files, %s", self._address, self.folder, len(names), size_of(needed))
 
     def push(self, sealed: pathlib.Path | None = None) -> None:
@@ -155,8 +155,8 @@ class Mirror:
         Raises:
           OSError: the store does not answer, or refuses.
         """
-        self.failed = True
         with self._alone, _naming(self._address):
+            self.failed = True
             paths = {_UNFINISHED.sub("", name): path for name, path in self._there(sealed)}
             states = {name: _state(path) for name, path in paths.items()}
             changed = [name for name in states if self._known.get(name) != states[name]]
@@ -168,8 +168,7 @@ class Mirror:
                 self._files.put([str(paths[name]) for name in names], [f"{self._root}/{name}" for name in names])
             for names in reversed(_by_seal(sorted(self._known.keys() - states.keys()))):
                 self._files.rm([f"{self._root}/{name}" for name in names])
-            self._known = states
-        self.failed = False
+            self._known, self.failed = states, False
 
     def _there(self, sealed: pathlib.Path | None) -> Iterator[tuple[str, pathlib.Path]]:
         """Yields (name, path) of every file; hidden ones, but for .lock, are of this machine alone."""
@@ -257,6 +256,20 @@ def _step_of(name: str) -> str:
     """Returns the part of a name up to the folder of a save, with a slash; "" outside of saves."""
     found = _STEP.match(name)
     return found[0] if found else ""
+
+
+def _sorted_out(names: dict[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Returns the names without those of saves that are not whole, and the names that a kill has left over.
+
+    Left over are saves older than one that is whole; a newer one may be another process's, which is writing it.
+    """
+    newest: dict[str, int] = {}
+    for name in names:
+        if (found := _STEP.match(name)) and name == found[0] + _SEAL:
+            newest[found[1]] = max(newest.get(found[1], -1), int(found[2]))
+    broken = {name: step for name in names if (step := _STEP.match(name)) and step[0] + _SEAL not in names}
+    left_over = [name for name, step in broken.items() if int(step[2]) < newest.get(step[1], -1)]
+    return {name: key for name, key in names.items() if name not in broken}, left_over
 
 
 def _by_seal(names: list[str]) -> list[list[str]]:

@@ -59,11 +59,11 @@ def write(folder, files):
         (folder / name).write_text(content)
 
 
-def save(folder, step, unfinished=False):
-    """Files of a save, as orbax lays them before it names the folder; returns the folder."""
+def save(folder, step, unfinished=False, draw=0):
+    """Files of a save, as orbax lays them before it names the folder, with names that it draws; returns the folder."""
     end = TEMPORARY if unfinished else ""
     made = folder / f"checkpoints/{step}{end}"
-    files = {f"{name}{step}": "x" * step for name in ("tree/a", "tree/b")}
+    files = {f"{name}{step}": "x" * step for name in (f"tree/a{draw}-", "tree/b")}
     write(made, files | {f"record{end}/seal.json": json.dumps([*files])})
     write(folder, {"metrics.jsonl": "".join(f"{i}\n" for i in range(step + 1))})
     return made
@@ -101,9 +101,12 @@ def test_a_kill_between_any_two_writes_of_a_save_leaves_the_newest_whole_one(tmp
         steps = whole_saves(after.folder)
         outcomes.add(tuple(steps))
         if steps[-1] < 6:  # the same command comes there again
-            after.push(save(after.folder, 6, unfinished=True))
-        assert {name for name in bucket() if "/6/" in name} == {
-            f"/bucket/run/checkpoints/6/{name}" for name in ("tree/a6", "tree/b6", "record/seal.json")
+            after.push(save(after.folder, 6, unfinished=True, draw=1))
+        assert len([name for name in bucket() if "/6/" in name]) == 3
+        last = Mirror("memory://bucket/run", tmp_path / "run")
+        last.pull(), last.push()
+        assert {name.split("/")[4] for name in bucket() if "/checkpoints/" in name} == {
+            *map(str, whole_saves(last.folder))
         }
         fsspec.filesystem("memory").rm("/bucket", recursive=True)
         (tmp_path / "gone").rename(tmp_path / f"gone{kills}")
@@ -128,6 +131,12 @@ def test_objects_of_others_and_files_of_this_machine_stay_where_they_are(tmp_pat
     (one.folder / "one.jsonl").unlink()
     one.push()
     assert "/bucket/run/one.jsonl" not in bucket()
+    fsspec.filesystem("memory").pipe(
+        {f"/bucket/run/checkpoints/{step}/tree/a": b"" for step in (1, 3)}
+    )  # 3 is being saved
+    one.pull(), one.push()
+    assert [path.name for path in sorted((one.folder / "checkpoints").iterdir())] == ["2", "damaged-2-17"]
+    assert {name.split("/")[4] for name in bucket() if "/tree/" in name} == {"3"}
 
 
 def test_checkpoints_of_a_bucket_come_back_and_a_store_that_refuses_ends_the_run(bucket, monkeypatch):
@@ -142,6 +151,8 @@ def test_checkpoints_of_a_bucket_come_back_and_a_store_that_refuses_ends_the_run
         assert (step, tree["x"].tolist()) == (2, [0, 1])
         with pytest.raises(ValueError, match="another process is at work in memory://bucket/run"):
             mirrored("memory://bucket/run").__enter__()
+
+        write(workdir, {"metrics.jsonl": "3"})
 
         def refuse(*_, **__):
             raise PermissionError("access denied")
