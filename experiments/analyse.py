@@ -31,9 +31,8 @@ _NOISE = ", with noise of the size of their quantisation"
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("analyse", __doc__)
-    parser.add_argument(
-        "--checkpoint", required=True, help="workdir of a run or a row, a file or folder of weights, or a hub's name"
-    )
+    about = "workdir of a run or a row, a file or folder of weights, or a hub's name"
+    parser.add_argument("--checkpoint", type=cli.checkpoint, required=True, help=about)
     parser.add_argument("--out", type=cli.directory, required=True, help="folder of the page, pictures and numbers")
     parser.add_argument("--data", help="set of images or of text (default: the images that a ViT was trained on)")
     parser.add_argument("--split", help="split of the set (default: the run's evaluation split; test)")

@@ -42,6 +42,7 @@ RUNS = pathlib.Path("runs")  # default folder of results
 _HOME = pathlib.Path(__file__).parents[1]  # the folder of configs/
 # A label in brackets may hold any character, such as = or a dot: encodings["rope(base=0.5)"]
 _LABEL = r"""\[(?:"[^"]*"|'[^']*')\]"""
+_ADDRESS = re.compile(r"\w+://.")
 _OVERRIDE = re.compile(rf"--config\.(?P<field>(?:{_LABEL}|[^=])+)")
 
 
@@ -134,7 +135,21 @@ def directory(text: str) -> pathlib.Path:
 
 def workdir(text: str) -> str | pathlib.Path:
     """Reads the directory of a run or study, or its address in a bucket, which stays text; the type of an argument."""
-    return text if re.match(r"\w+://.", text) else directory(text)
+    return text if _ADDRESS.match(text) else directory(text)
+
+
+def checkpoint(text: str) -> pathlib.Path:
+    """Reads the path of a run or of weights, or a hub's name; an address in a bucket is copied; the type of an argument."""
+    if not _ADDRESS.match(text):
+        return pathlib.Path(text)
+    tune_allocator()  # before jax is imported
+    from posjax.extras import message_of
+    from posjax.remote import local_copy
+
+    try:
+        return pathlib.Path(local_copy(text))
+    except (ImportError, OSError, ValueError) as error:
+        raise argparse.ArgumentTypeError(message_of(error)) from error
 
 
 def run(
@@ -344,7 +359,7 @@ def _leave(code: int | None) -> NoReturn:
 def _mirrored(
     address: str, part: tuple[int, int] | None, *, together: bool
 ) -> contextlib.AbstractContextManager[pathlib.Path]:
-    """Returns a context with the folder of a workdir in a bucket; the first of several processes fills it and brings it there."""
+    """Returns a context with the folder of a workdir in a bucket; the first of several processes fills and uploads it."""
     from posjax.remote import folder_of, mirrored
 
     if together:

@@ -21,7 +21,8 @@ from experiments import cli
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("evaluate", __doc__)
-    parser.add_argument("--checkpoint", required=True, help="file or folder of weights, or workdir of a run or a row")
+    about = "file or folder of weights, or workdir of a run or a row"
+    parser.add_argument("--checkpoint", type=cli.checkpoint, required=True, help=about)
     parser.add_argument("--data", help="set of images (default: the run's evaluation set)")
     parser.add_argument("--split", help="split of the set (default: the run's; test)")
     parser.add_argument("--data_dir", help="directory of sets")

@@ -1,8 +1,8 @@
 """Buckets: data and workdirs at addresses such as s3://bucket/run and gs://bucket/texts.
 
-Programs see folders of this machine alone. `local_copy` downloads data once. `mirrored` gives a folder for a workdir and brings
-its changes to the bucket; the bucket is the truth, and a start reads the folder anew from it. Both reach every store that
-fsspec reaches. Endpoints and credentials are those that its packages find, as AWS_ENDPOINT_URL.
+Programs see folders of this machine alone. `local_copy` downloads data once. `mirrored` gives a folder for a workdir and
+uploads its changes; the bucket is the truth, and a start reads the folder anew from it. Both reach every store that fsspec
+reaches. Its packages find endpoints and credentials for themselves, as in AWS_ENDPOINT_URL.
 
 A save is whole once its seal is in the bucket: the seal is the last object of a save that is written and the first that is
 removed, and a start passes over saves without one. So a kill between any two writes loses no save that was whole.
@@ -37,6 +37,7 @@ PACKAGES = {
     "s3": ("s3fs", [("botocore.exceptions", "BotoCoreError")]),
     "gs": ("gcsfs", [("gcsfs.retry", "HttpError"), ("google.auth.exceptions", "GoogleAuthError")]),
 }
+_AT_ONCE = 8  # files of a workdir that are sent together: of a large one, s3fs holds 500 MB
 _VERSIONS = ("ETag", "md5Hash", "etag", "mtime", "created")  # fields by which stores tell versions of an object
 _UNFINISHED = re.compile(r"\.orbax-checkpoint-tmp[^/]*")  # in names of a save that has no final name yet
 _STEP = re.compile(r"((?:.*/)?checkpoints/)(\d+)/")  # beginning of the name of a file of a save
@@ -125,6 +126,7 @@ class Mirror:
     def __init__(self, address: str, folder: pathlib.Path):
         self.folder, self.failed, self._address = folder, False, address
         self._files, self._root = _opened(address)
+        self._files.batch_size = _AT_ONCE
         self._known: dict[str, tuple[int, int]] = {}  # of the objects that are in the bucket by this process
         self._alone = threading.Lock()
 
@@ -145,9 +147,9 @@ class Mirror:
         _log.warning("%s is mirrored in %s: %d files, %s", self._address, self.folder, len(names), size_of(needed))
 
     def push(self, sealed: pathlib.Path | None = None) -> None:
-        """Brings what changed in the folder since the last time to the bucket, seals last; removes what went, seals first.
+        """Uploads the files that changed since the last time, seals last; removes objects whose files are gone, seals first.
 
-        Objects of other writers stay, as those of other parts of a study.
+        Objects of other writers stay: other parts of a study may be at work.
 
         Args:
           sealed: folder of a save that has its seal, but not yet its final name.
@@ -213,7 +215,7 @@ def mirrored(address: str, own: str = "") -> Iterator[pathlib.Path]:
 
 
 def publish(path: pathlib.Path, sealed: pathlib.Path | None = None) -> None:
-    """Brings the changes of the workdir that holds a path to its bucket, see `Mirror.push`; does nothing for other folders."""
+    """Uploads the changes of the mirrored workdir that holds a path, see `Mirror.push`; does nothing for other folders."""
     for mirror in _mirrors:
         if path.is_relative_to(mirror.folder):
             mirror.push(sealed)
@@ -259,7 +261,7 @@ def _step_of(name: str) -> str:
 
 
 def _sorted_out(names: dict[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Returns the names without those of saves that are not whole, and the names that a kill has left over.
+    """Returns the names outside of broken saves, and the names that a kill has left over.
 
     Left over are saves older than one that is whole; a newer one may be another process's, which is writing it.
     """

@@ -1,5 +1,6 @@
-"""Data and workdirs in buckets: a memory of fsspec stands for one, or a folder; moto, which speaks S3, where it is installed."""
+"""Data and workdirs in buckets: fsspec's memory or a folder stands for one, and moto, which speaks S3, if it is installed."""
 
+import argparse
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from small import metrics_of
 from test_commands import SMALL, start, succeed
 
+from experiments import cli
 from posjax import data, remote
 from posjax.data.sets import resolve_data_dir
 from posjax.remote import Mirror, is_remote, local_copy, mirrored, publish
@@ -123,11 +125,8 @@ def test_objects_of_others_and_files_of_this_machine_stay_where_they_are(tmp_pat
     write(other.folder, {"other.jsonl": "2"})
     write(other.folder, {"checkpoints/damaged-2-17/record/seal.json": "{}", "checkpoints/2/record/seal.json": "{}"})
     one.push(), other.push(), one.push()
-    assert {*bucket()} == {
-        f"/bucket/run/{name}"
-        for name in (".lock", "one.jsonl", "other.jsonl")
-        + ("checkpoints/damaged-2-17/record/seal.json", "checkpoints/2/record/seal.json")
-    }
+    saves = [f"checkpoints/{step}/record/seal.json" for step in ("2", "damaged-2-17")]
+    assert {*bucket()} == {f"/bucket/run/{name}" for name in (".lock", "one.jsonl", "other.jsonl", *saves)}
     (one.folder / "one.jsonl").unlink()
     one.push()
     assert "/bucket/run/one.jsonl" not in bucket()
@@ -231,6 +230,8 @@ def test_addresses_that_cannot_be_read_are_one_line(bucket, monkeypatch):
     with pytest.raises(OSError, match="nothing at this address") as error:
         local_copy("memory://bucket/none")
     assert error.value.filename == "memory://bucket/none"
+    with pytest.raises(argparse.ArgumentTypeError, match=r"^memory://bucket/none: there is nothing at this address$"):
+        cli.checkpoint("memory://bucket/none")
     with pytest.raises(ValueError, match=r"foo://a/b: Protocol not known: foo; give s3://"):
         local_copy("foo://a/b")
     monkeypatch.setitem(remote.PACKAGES, "s3", ("no_such_s3fs", []))
