@@ -35,7 +35,7 @@ LINES = {
     "posjax/hf": 1_267,
     "posjax/models": 2_598,  # products by part on TPUs: +46; gradients of logits, heads: +34; stochastic depth: +3
     "posjax/pretrained": 4_007,
-    "posjax/training": 3_726,  # speed and traces: +155; logits once: +62; optimizers, averages: +270; augmentation: +57; folders: +18
+    "posjax/training": 3_726,  # speed, traces: +155; logits once: +62; optimizers, averages: +270; recipes: +57; folders: +18
     "experiments": 2_606,  # plan --compile: +56; trainings beside torch: +48; tokens: +32; a night: +155; addresses: +47
     "experiments/analysis": 3_547,  # the fill of a recipe: +2
     "experiments/atlas": 4_804,
