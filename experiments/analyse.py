@@ -31,8 +31,9 @@ _NOISE = ", with noise of the size of their quantisation"
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("analyse", __doc__)
-    about = "workdir of a run or a row, a file or folder of weights, or a hub's name"
-    parser.add_argument("--checkpoint", type=cli.checkpoint, required=True, help=about)
+    parser.add_argument(
+        "--checkpoint", required=True, help="workdir of a run or a row, a file or folder of weights, or a hub's name"
+    )
     parser.add_argument("--out", type=cli.directory, required=True, help="folder of the page, pictures and numbers")
     parser.add_argument("--data", help="set of images or of text (default: the images that a ViT was trained on)")
     parser.add_argument("--split", help="split of the set (default: the run's evaluation split; test)")
@@ -67,8 +68,9 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
     from experiments.analysis.subject import holds_weights, load_subject, reads_text
     from experiments.records import RESULTS
     from experiments.studies.environment import recorded
+    from posjax.remote import local_copy
 
-    checkpoint, began, text = pathlib.Path(args.checkpoint), time.perf_counter(), None
+    checkpoint, began, text = pathlib.Path(local_copy(args.checkpoint)), time.perf_counter(), None
     if reads_text(checkpoint):
         text = _text_to_read(args)
     elif args.data is None and checkpoint.exists() and holds_weights(checkpoint):

@@ -42,7 +42,6 @@ RUNS = pathlib.Path("runs")  # default folder of results
 _HOME = pathlib.Path(__file__).parents[1]  # the folder of configs/
 # A label in brackets may hold any character, such as = or a dot: encodings["rope(base=0.5)"]
 _LABEL = r"""\[(?:"[^"]*"|'[^']*')\]"""
-_ADDRESS = re.compile(r"\w+://.")
 _OVERRIDE = re.compile(rf"--config\.(?P<field>(?:{_LABEL}|[^=])+)")
 
 
@@ -135,21 +134,7 @@ def directory(text: str) -> pathlib.Path:
 
 def workdir(text: str) -> str | pathlib.Path:
     """Reads the directory of a run or study, or its address in a bucket, which stays text; the type of an argument."""
-    return text if _ADDRESS.match(text) else directory(text)
-
-
-def checkpoint(text: str) -> pathlib.Path:
-    """Reads the path of a run or of weights, or a hub's name; an address in a bucket is copied; the type of an argument."""
-    if not _ADDRESS.match(text):
-        return pathlib.Path(text)
-    tune_allocator()  # before jax is imported
-    from posjax.extras import message_of
-    from posjax.remote import local_copy
-
-    try:
-        return pathlib.Path(local_copy(text))
-    except (ImportError, OSError, ValueError) as error:
-        raise argparse.ArgumentTypeError(message_of(error)) from error
+    return text if re.match(r"\w+://.", text) else directory(text)
 
 
 def run(

@@ -21,8 +21,7 @@ from experiments import cli
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("evaluate", __doc__)
-    about = "file or folder of weights, or workdir of a run or a row"
-    parser.add_argument("--checkpoint", type=cli.checkpoint, required=True, help=about)
+    parser.add_argument("--checkpoint", required=True, help="file or folder of weights, or workdir of a run or a row")
     parser.add_argument("--data", help="set of images (default: the run's evaluation set)")
     parser.add_argument("--split", help="split of the set (default: the run's; test)")
     parser.add_argument("--data_dir", help="directory of sets")
@@ -47,6 +46,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _evaluate(args: argparse.Namespace) -> None:
     from experiments.analysis.accuracy import load_classifier
+    from posjax.remote import local_copy
 
     if args.images and (args.data or args.split or args.data_dir or args.limit):
         raise ValueError("--images are pictures without labels: --data, --split, --data_dir and --limit are for sets")
@@ -55,7 +55,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     if args.image_size and args.resolutions:
         raise ValueError("--image_size is one size, --resolutions are several: give one of them")
     options = dict(num_heads=args.num_heads, grid=args.grid, encoding=args.encoding)
-    subject = load_classifier(pathlib.Path(args.checkpoint), args.method, **options)
+    subject = load_classifier(pathlib.Path(local_copy(args.checkpoint)), args.method, **options)
     sizes = _sizes(args, subject)
     mean, std = ("/".join(f"{value:g}" for value in values) for values in (subject.mean, subject.std))
     print(f"{subject.about}; pixels scaled by mean {mean}, std {std}")

@@ -20,7 +20,7 @@ from experiments import cli
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("export", __doc__)
-    parser.add_argument("--checkpoint", type=cli.checkpoint, required=True, help="workdir of a run")
+    parser.add_argument("--checkpoint", required=True, help="workdir of a run")
     parser.add_argument("--out", required=True, type=cli.directory, help="folder to write")
     parser.add_argument("--small", action="store_true", help="write a run of posjax, with parameters in float16")
     parser.add_argument("--seed", type=int, help="seed of the run (default: the first)")
@@ -32,8 +32,10 @@ def _export(args: argparse.Namespace) -> None:
     from posjax import pretrained
     from posjax.data.tokens import BYTES, FILE
     from posjax.models import Decoder
+    from posjax.remote import local_copy
     from posjax.training.runs import load_run, save_small
 
+    args.checkpoint = local_copy(args.checkpoint)
     run = load_run(args.checkpoint)
     seed = run.seeds[0] if args.seed is None else args.seed
     if seed not in run.seeds:

@@ -21,9 +21,7 @@ from experiments import cli
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("generate", __doc__)
-    parser.add_argument(
-        "--checkpoint", type=cli.checkpoint, required=True, help="workdir of a run, or folder of weights"
-    )
+    parser.add_argument("--checkpoint", required=True, help="workdir of a run, or folder of weights")
     parser.add_argument("--prompt", help="text to continue")
     parser.add_argument("--prompt_file", help="file with it (UTF-8)")
     parser.add_argument("--steps", type=cli.positive, default=64, help="tokens to add (default: 64)")

@@ -36,14 +36,14 @@ LINES = {
     "posjax/models": 2_598,  # products by part on TPUs: +46; gradients of logits, heads: +34; stochastic depth: +3
     "posjax/pretrained": 4_007,
     "posjax/training": 3_726,  # speed, traces: +155; logits once: +62; optimizers, averages: +270; recipes: +57; folders: +18
-    "experiments": 2_606,  # plan --compile: +56; trainings beside torch: +48; tokens: +32; a night: +155; addresses: +47
+    "experiments": 2_593,  # plan --compile: +56; trainings beside torch: +48; tokens: +32; a night: +155; addresses: +34
     "experiments/analysis": 3_547,  # the fill of a recipe: +2
     "experiments/atlas": 4_804,
     "experiments/benchmarks": 3_839,  # machines that are not here: +762; trainings beside torch: +490
     "experiments/report": 3_433,  # a results page
     "experiments/studies": 2_684,  # no random data, tokens without text: +6
     "configs": 4_962,  # six papers at their own size: +590; optimizers, averages, streams: +20
-    "tests": 39_720,  # described machines: +258; trainings: +150; augmentation: +450; tokens, optimizers: +700; buckets: +300
+    "tests": 39_714,  # described machines: +258; trainings: +150; augmentation: +450; tokens, optimizers: +700; buckets: +300
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

@@ -1,6 +1,5 @@
 """Data and workdirs in buckets: fsspec's memory or a folder stands for one, and moto, which speaks S3, if it is installed."""
 
-import argparse
 import json
 import os
 import pathlib
@@ -14,7 +13,6 @@ from fsspec.implementations.memory import MemoryFileSystem
 from small import metrics_of
 from test_commands import SMALL, start, succeed
 
-from experiments import cli
 from posjax import data, remote
 from posjax.data.sets import resolve_data_dir
 from posjax.remote import Mirror, is_remote, local_copy, mirrored, publish
@@ -230,8 +228,6 @@ def test_addresses_that_cannot_be_read_are_one_line(bucket, monkeypatch):
     with pytest.raises(OSError, match="nothing at this address") as error:
         local_copy("memory://bucket/none")
     assert error.value.filename == "memory://bucket/none"
-    with pytest.raises(argparse.ArgumentTypeError, match=r"^memory://bucket/none: there is nothing at this address$"):
-        cli.checkpoint("memory://bucket/none")
     with pytest.raises(ValueError, match=r"foo://a/b: Protocol not known: foo; give s3://"):
         local_copy("foo://a/b")
     monkeypatch.setitem(remote.PACKAGES, "s3", ("no_such_s3fs", []))
