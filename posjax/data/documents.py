@@ -89,10 +89,10 @@ def load_documents(
         names a split, "train" is all of each but its last tenth, and any other split is that tenth: of a table's documents,
         and of the text of a single document. A line of the log says which files a split is read from.
       data_dir: directory of prepared sets; None is TFDS's default.
-      files: a directory, read with all folders below it, or a glob: UTF-8 text or JSON lines, both plain or packed by xz or
-        gzip, parquet, or Arrow files of `datasets`. Hidden files and folders are passed over. Or shards of tokens, beside
-        which texts are passed over; they are memory-mapped, and the last tenth of their tokens is held out where no shard
-        names a split. See `posjax.data.token_shards`.
+      files: a directory, read with all folders below it, or a glob, also at an address in a bucket: UTF-8 text or
+        JSON lines, both plain or packed by xz or gzip, parquet, or Arrow files of `datasets`. Hidden files and folders are
+        passed over. Or shards of tokens, beside which texts are passed over; they are memory-mapped, and the last tenth of
+        their tokens is held out where no shard names a split. See `posjax.data.token_shards`.
       field: the column of a table that holds the text.
       tokenizer: makes tokens of the text; see `load_tokenizer`.
 
