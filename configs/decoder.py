@@ -70,8 +70,8 @@ def _data() -> ConfigDict:
     # A text of `python -m experiments.prepare --list`, or a name for data.files; or synthetic_tokens: random ones of
     # model.vocab_size, for speed and plans.
     data.name = "pydoc_topics"
-    data.data_dir = config_dict.placeholder(str)  # folder of tensorflow-datasets' prepared sets
-    data.files = config_dict.placeholder(str)  # folder or glob of text files of your own, or of shards of tokens
+    data.data_dir = config_dict.placeholder(str)  # folder of tensorflow-datasets' prepared sets; also s3://, gs://
+    data.files = config_dict.placeholder(str)  # folder or glob of your own texts or shards of tokens; also s3://, gs://
     data.text_field = "text"  # name of the text in JSON lines, parquet and Arrow files
     data.tokenizer = config_dict.placeholder(str)  # path of a tokenizer.json; None: bytes
     data.bos = config_dict.placeholder(bool)  # False: no BOS before a text; None: as the tokenizer's template says

@@ -63,7 +63,7 @@ def _data() -> ConfigDict:
     # A set of `python -m experiments.prepare --list`; or synthetic_images: random ones of image_size, for speed and plans.
     data.name = "digits"
     data.classes = config_dict.placeholder(int)  # number of classes of synthetic_images; None: 1,000
-    data.data_dir = config_dict.placeholder(str)  # folder of tensorflow-datasets' prepared sets
+    data.data_dir = config_dict.placeholder(str)  # folder of tensorflow-datasets' prepared sets; also s3://, gs://
     data.train_split = "train"
     data.eval_split = "test"
     data.fraction = 1.0  # share of the training images of each class

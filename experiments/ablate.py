@@ -76,7 +76,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", help="0,1,2: the seeds of every row")
     parser.add_argument("--tune", action="append", default=[], metavar="FIELD=VALUES", help=field)
     parser.add_argument("--choose_by", help="a share of the training split, or a split, that --tune chooses by")
-    parser.add_argument("--checkpoint", type=pathlib.Path, help="a trained decoder, run or folder, in place of rows")
+    parser.add_argument("--checkpoint", type=cli.directory, help="a trained decoder, run or folder, in place of rows")
     parser.add_argument("--variants", **many, metavar="LABEL", help=variants)
     parser.add_argument("--nofinetune", dest="finetune", action="store_false", help="nothing is trained further")
     environment.add_fast_flags(parser)

@@ -68,8 +68,9 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
     from experiments.analysis.subject import holds_weights, load_subject, reads_text
     from experiments.records import RESULTS
     from experiments.studies.environment import recorded
+    from posjax.remote import local_copy
 
-    checkpoint, began, text = pathlib.Path(args.checkpoint), time.perf_counter(), None
+    checkpoint, began, text = pathlib.Path(local_copy(args.checkpoint)), time.perf_counter(), None
     if reads_text(checkpoint):
         text = _text_to_read(args)
     elif args.data is None and checkpoint.exists() and holds_weights(checkpoint):

@@ -132,6 +132,11 @@ def directory(text: str) -> pathlib.Path:
     return pathlib.Path(text)
 
 
+def workdir(text: str) -> str | pathlib.Path:
+    """Reads the directory of a run or study, or its address in a bucket, which stays text; the type of an argument."""
+    return text if re.match(r"\w+://.", text) else directory(text)
+
+
 def run(
     main: "Callable[..., None]",
     doc: str | None,
@@ -171,10 +176,13 @@ def run(
             from posjax.training.processes import join
 
             join(args.coordinator, args.processes, args.process)
-        workdir = args.workdir or (default_workdir or runs_of)(config, args.config)
-        with alone_in(workdir, pathlib.Path(sys.argv[0]).stem, own.get("part"), together=together):
+        with contextlib.ExitStack() as stack:
+            workdir, part = args.workdir or (default_workdir or runs_of)(config, args.config), own.get("part")
+            if isinstance(workdir, str):
+                workdir = stack.enter_context(_mirrored(workdir, part, together=together))
+            stack.enter_context(alone_in(workdir, pathlib.Path(sys.argv[0]).stem, part, together=together))
             run_main = functools.partial(main, config, workdir, **own)
-            return _among_others(run_main) if together else run_main()
+            return _among_others(run_main, workdir) if together else run_main()
 
     code = None
     try:
@@ -196,7 +204,8 @@ def config_parser(
     """Returns the parser of a command with a config; see `run` for the arguments."""
     made = parser(command, doc)
     made.add_argument("--config", metavar="FILE[:ARGUMENT]", help="Python file whose get_config() is the experiment")
-    made.add_argument("--workdir", type=directory, metavar="DIR", help="directory for checkpoints, metrics and records")
+    about = "directory for checkpoints, metrics and records; also in a bucket, as s3://bucket/run or gs://bucket/run"
+    made.add_argument("--workdir", type=workdir, metavar="DIR", help=about)
     if many_processes:
         made.add_argument("--coordinator", help="HOST:PORT of the first of several processes, or auto")
         made.add_argument("--processes", type=int, help="number of processes")
@@ -296,14 +305,18 @@ def runs_of(config: "ConfigDict", given: str) -> pathlib.Path:
     return RUNS / (config.get("name") or pathlib.Path(given.partition(":")[0]).stem)
 
 
-def _among_others(work: Callable[[], int | None]) -> int | None:
+def _among_others(work: Callable[[], int | None], workdir: pathlib.Path) -> int | None:
     """Does one process's part of the work; the loss of another process is reported in one line."""
     import jax
 
-    from posjax.training.processes import is_loss, synced
+    from posjax.training.processes import is_loss, is_shared
 
     try:
-        synced("all have begun")  # the first process holds the workdir now
+        if not is_shared(workdir):  # which the first process holds and has filled
+            raise ValueError(
+                f"{workdir} is not one folder for all {jax.process_count()} processes: give a --workdir on a disk that they "
+                "share, or for one in a bucket set POSJAX_CACHE to a folder there"
+            )
         return work()
     except (jax.errors.JaxRuntimeError, ValueError, RuntimeError) as error:
         if not is_loss(error):
@@ -326,6 +339,20 @@ def _leave(code: int | None) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1 if code is None else code)
+
+
+def _mirrored(
+    address: str, part: tuple[int, int] | None, *, together: bool
+) -> contextlib.AbstractContextManager[pathlib.Path]:
+    """Returns a context with the folder of a workdir in a bucket; the first of several processes fills and uploads it."""
+    from posjax.remote import folder_of, mirrored
+
+    if together:
+        import jax
+
+        if jax.process_index() > 0:
+            return contextlib.nullcontext(folder_of(address))
+    return mirrored(address, "" if part is None else f"part-{part[0]}-of-{part[1]}")
 
 
 @contextlib.contextmanager

@@ -46,6 +46,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _evaluate(args: argparse.Namespace) -> None:
     from experiments.analysis.accuracy import load_classifier
+    from posjax.remote import local_copy
 
     if args.images and (args.data or args.split or args.data_dir or args.limit):
         raise ValueError("--images are pictures without labels: --data, --split, --data_dir and --limit are for sets")
@@ -54,7 +55,7 @@ def _evaluate(args: argparse.Namespace) -> None:
     if args.image_size and args.resolutions:
         raise ValueError("--image_size is one size, --resolutions are several: give one of them")
     options = dict(num_heads=args.num_heads, grid=args.grid, encoding=args.encoding)
-    subject = load_classifier(pathlib.Path(args.checkpoint), args.method, **options)
+    subject = load_classifier(pathlib.Path(local_copy(args.checkpoint)), args.method, **options)
     sizes = _sizes(args, subject)
     mean, std = ("/".join(f"{value:g}" for value in values) for values in (subject.mean, subject.std))
     print(f"{subject.about}; pixels scaled by mean {mean}, std {std}")

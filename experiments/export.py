@@ -32,8 +32,10 @@ def _export(args: argparse.Namespace) -> None:
     from posjax import pretrained
     from posjax.data.tokens import BYTES, FILE
     from posjax.models import Decoder
+    from posjax.remote import local_copy
     from posjax.training.runs import load_run, save_small
 
+    args.checkpoint = local_copy(args.checkpoint)
     run = load_run(args.checkpoint)
     seed = run.seeds[0] if args.seed is None else args.seed
     if seed not in run.seeds:

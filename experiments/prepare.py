@@ -28,7 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     what.add_argument("--files", metavar="DIR_OR_GLOB", help="texts that become tokens")
     what.add_argument("--list", action="store_true", help="show the known sets")
     parser.add_argument("--from", dest="source", metavar="DIR", help="directory with the original raw files")
-    parser.add_argument("--data_dir", metavar="DIR", help="directory of prepared sets (default: TFDS's own)")
+    parser.add_argument("--data_dir", type=cli.directory, metavar="DIR", help="directory of sets (default: TFDS's)")
     parser.add_argument("--tokenizer", help="tokenizer.json of --files, or a folder that holds one; bytes for bytes")
     parser.add_argument("--out", type=cli.directory, metavar="DIR", help="directory of the shards of --files")
     parser.add_argument("--field", default="text", help="name of the text in tables of --files (default: text)")

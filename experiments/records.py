@@ -18,6 +18,7 @@ import numpy as np
 from absl import logging
 
 from posjax.jsonl import append_jsonl, read_lines
+from posjax.remote import publish
 
 RESULTS, TUNING = "results.jsonl", "tuning.jsonl"
 At = int | float | tuple[int | float, ...] | None  # None: the metric is a single number
@@ -152,8 +153,9 @@ def read_records(path: pathlib.Path) -> list[Record]:
 
 
 def append_records(path: pathlib.Path, records: Iterable[Record]) -> None:
-    """Appends a line for each record; after a kill, all of them are written or none."""
+    """Appends a line for each record; after a kill, all of them are written or none. A workdir in a bucket gets them, too."""
     append_jsonl(path, [record.fields() for record in records])
+    publish(path)
 
 
 def last_written(records: Iterable[Record]) -> list[Record]:

@@ -38,7 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("spec", nargs="*", help="encodings to measure; the whole catalogue if none is given")
     parser.add_argument("--out", type=cli.directory, default=OUT, metavar="DIR", help=f"default: {OUT}")
     parser.add_argument(
-        "--checkpoint", type=pathlib.Path, metavar="WORKDIR", help="measure this run's learned encodings"
+        "--checkpoint", type=cli.directory, metavar="WORKDIR", help="measure this run's learned encodings"
     )
     parser.add_argument(
         "--missing", action="store_true", help="keep the cards that lie in --out and make those it lacks"

@@ -18,7 +18,8 @@ This is the first of two processes that train one model together; the other has 
 The workdir is runs/<name of the config's file> by default, such as runs/vit; another config needs another --workdir. It gets
 run.json (the config, its hash, versions and device), metrics.jsonl (a line every `log_every` steps), checkpoints/ (the latest
 and the best), and result.jsonl at the end. Ctrl-C or SIGTERM saves, stops and exits with 75; the same command resumes.
-kill -9 loses the steps since the last checkpoint. Mistakes are one line and exit code 2.
+kill -9 loses the steps since the last checkpoint. The workdir and data may lie in a bucket, as s3://bucket/run or gs://bucket/texts
+(docs/cluster.md). Mistakes are one line and exit code 2.
 """
 
 import argparse

@@ -9,11 +9,13 @@ import sys
 
 # Modules as they are imported, by the extra in pyproject.toml.
 EXTRAS = {
-    "data": ("grain", "tensorflow_datasets", "importlib_resources", "PIL", "sklearn"),
+    "data": ("fsspec", "grain", "tensorflow_datasets", "importlib_resources", "PIL", "sklearn"),
     "experiments": ("ml_collections", "absl", "optax", "orbax", "scipy", "matplotlib", "rich", "tqdm"),
     "text": ("tokenizers", "pyarrow"),
     "gguf": ("gguf",),
     "hub": ("huggingface_hub",),
+    "s3": ("s3fs",),
+    "gs": ("gcsfs",),
     "atlas": ("altair", "vl_convert", "latex2mathml"),
     "tensorboard": ("tensorboardX",),
     "wandb": ("wandb",),

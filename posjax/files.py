@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import os
 import pathlib
@@ -41,6 +42,26 @@ def sha256_of(path: str | os.PathLike) -> str:
 
 
 @contextlib.contextmanager
+def locked(path: pathlib.Path, *, busy: str | None = None) -> Iterator[None]:
+    """Lets one process at a time do something; the lock ends with the process, even after a crash.
+
+    Args:
+      path: of the lock.
+      busy: message for a second process, which otherwise waits.
+
+    Raises:
+      ValueError: another process has the lock, and `busy` is given.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if busy else 0))
+        except BlockingIOError:
+            raise ValueError(busy) from None
+        yield
+
+
+@contextlib.contextmanager
 def naming(path: pathlib.Path, needed: int) -> Iterator[None]:
     """Makes errors of the system within it name this file, and on a full disk the `needed` bytes."""
     try:
@@ -54,7 +75,7 @@ def naming(path: pathlib.Path, needed: int) -> Iterator[None]:
 
 def room(directory: pathlib.Path, needed: int) -> str:
     """The words for the room needed in a directory and the room free there."""
-    return f"{_size(needed)} are needed, {_size(free_bytes(directory))} are free"
+    return f"{size_of(needed)} are needed, {size_of(free_bytes(directory))} are free"
 
 
 def free_bytes(directory: pathlib.Path) -> int:
@@ -63,5 +84,6 @@ def free_bytes(directory: pathlib.Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def _size(count: int) -> str:
+def size_of(count: int) -> str:
+    """The words for a number of bytes."""
     return f"{count / 2**20:,.1f} MiB" if count >= 2**20 else f"{count / 2**10:,.1f} KiB"

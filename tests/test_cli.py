@@ -331,13 +331,14 @@ def test_a_closed_stream_gives_its_number_to_no_file(tmp_path):
     assert (tmp_path / "record").read_text() == "kept"
 
 
-@pytest.mark.parametrize("command", ["benchmark", "train"])
-def test_an_address_is_no_directory(command, tmp_path, capsys, monkeypatch):
-    """The message names what the user gave: a path drops the second slash."""
-    flag = "--workdir" if command == "train" else "--out"
-    monkeypatch.setattr(sys, "argv", [command, f"{flag}=gs://bucket/run"])
+def test_an_address_is_a_workdir_and_no_other_directory(directory, tmp_path, capsys, monkeypatch):
+    """Both name what the user gave: a path drops the second slash."""
+    made = cli.config_parser("train", "")
+    assert (
+        cli.read(made, [f"--config={directory / 'x.py'}", "--workdir=gs://bucket/run"])[1].workdir == "gs://bucket/run"
+    )
+    monkeypatch.setattr(sys, "argv", ["benchmark", "--out=gs://bucket/run"])
     monkeypatch.chdir(tmp_path)
-    module = importlib.import_module(f"experiments.{command}")
     with pytest.raises(SystemExit, match="2"):
-        cli.run(module.main, None) if command == "train" else module.main()
+        importlib.import_module("experiments.benchmark").main()
     assert "'gs://bucket/run'" in capsys.readouterr().err

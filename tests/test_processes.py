@@ -11,7 +11,7 @@ from test_commands import REPO, SMALL, count, start, succeed
 
 from experiments.cli import EXIT_STOPPED
 from posjax.training.checkpoints import Checkpoints
-from posjax.training.processes import join
+from posjax.training.processes import is_shared, join
 
 
 @pytest.fixture
@@ -80,6 +80,19 @@ def test_a_run_killed_in_one_process_and_stopped_in_another_ends_as_it_would_hav
     succeed("train", *training, f"--workdir={alone}")
     assert_same(metrics_of(workdir), metrics_of(alone))
     assert len((workdir / "result.jsonl").read_text().splitlines()) == 1
+
+
+def test_a_folder_of_its_own_disk_is_told_from_a_shared_one(tmp_path, monkeypatch):
+    assert is_shared(tmp_path)  # of one process
+    monkeypatch.setattr("jax.process_count", lambda: 2)
+    monkeypatch.setattr("jax.experimental.multihost_utils.broadcast_one_to_all", lambda _: 7)
+    monkeypatch.setattr("posjax.training.processes.synced", lambda _: None)
+    monkeypatch.setattr("posjax.training.processes.any_process", lambda found: found)
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+    for process, name, shared in ((1, "one", False), (0, "one", True), (1, "one", True), (1, "other", False)):
+        monkeypatch.setattr("jax.process_index", lambda process=process: process)
+        assert is_shared(tmp_path / name) == shared
 
 
 @pytest.mark.parametrize("numbers", [dict(processes=2), dict(processes=2, process=2)])

@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import gzip
 import itertools
+import os
 import pathlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ import numpy as np
 from posjax.data.containers import digest_of
 from posjax.data.pipelines import share_of
 from posjax.data.windows import Batch
+from posjax.remote import local_copy
 
 if TYPE_CHECKING:
     import grain
@@ -486,7 +488,7 @@ def load_problems(name: str, *, symbols: int | None = None, files: str | pathlib
     if name == Scan.name and symbols is None:
         if files is None:
             raise ValueError("scan is read from files: give data.files, the folder of tasks_train_length.txt")
-        return load_scan(files)
+        return load_scan(local_copy(os.fspath(files)))
     if name not in ALGORITHMS:
         raise ValueError(f"no algorithm is named {name!r}; known: {', '.join(ALGORITHMS)}, {Scan.name}")
     algorithm = ALGORITHMS[name]

@@ -19,6 +19,7 @@ from posjax.data.subsets import SPLITS, parted, split_among, whole_split
 from posjax.data.text_files import ENDINGS, is_table, read_texts
 from posjax.data.token_shards import ENDING, is_shard, read_shards
 from posjax.data.tokens import BYTES, Tokenizer, tokenizer_of
+from posjax.remote import local_copy
 
 _HELD_OUT = 10  # the last tenth of a file that belongs to no split is for evaluation
 _SHOWN = 4  # names of files in a line
@@ -88,10 +89,10 @@ def load_documents(
         names a split, "train" is all of each but its last tenth, and any other split is that tenth: of a table's documents,
         and of the text of a single document. A line of the log says which files a split is read from.
       data_dir: directory of prepared sets; None is TFDS's default.
-      files: a directory, read with all folders below it, or a glob: UTF-8 text or JSON lines, both plain or packed by xz or
-        gzip, parquet, or Arrow files of `datasets`. Hidden files and folders are passed over. Or shards of tokens, beside
-        which texts are passed over; they are memory-mapped, and the last tenth of their tokens is held out where no shard
-        names a split. See `posjax.data.token_shards`.
+      files: a directory, read with all folders below it, or a glob, also at an address in a bucket: UTF-8 text or
+        JSON lines, both plain or packed by xz or gzip, parquet, or Arrow files of `datasets`. Hidden files and folders are
+        passed over. Or shards of tokens, beside which texts are passed over; they are memory-mapped, and the last tenth of
+        their tokens is held out where no shard names a split. See `posjax.data.token_shards`.
       field: the column of a table that holds the text.
       tokenizer: makes tokens of the text; see `load_tokenizer`.
 
@@ -227,6 +228,7 @@ def _nothing(files: str) -> str:
 
 def _found(files: str) -> list[_File]:
     """Returns the files in the order of their names, so the same files always make the same stream."""
+    files = local_copy(files)
     root = pathlib.Path(files)
     if root.is_file():
         paths, root = [root], root.parent

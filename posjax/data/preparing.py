@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import os
 import pathlib
@@ -18,7 +17,7 @@ from posjax.data.parquet_images import tars_of
 from posjax.data.sets import command, find_builder, is_prepared
 from posjax.data.tensorflow_free import TensorFlowNeeded, without_tensorflow
 from posjax.extras import install_command
-from posjax.files import sha256_of
+from posjax.files import locked, sha256_of
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -64,7 +63,7 @@ def prepare(
     builder = find_builder(name, data_dir)
     made_now = False
     if not is_prepared(builder):
-        with _lock(_downloads(builder) / f"{name.replace('/', '-')}.lock"):
+        with locked(_downloads(builder) / f"{name.replace('/', '-')}.lock"):
             builder = find_builder(name, data_dir)  # another process may have made it while this one waited
             made_now = not is_prepared(builder)
             if made_now:
@@ -75,15 +74,6 @@ def prepare(
 
 def _downloads(builder: DatasetBuilder) -> pathlib.Path:
     return pathlib.Path(builder.data_dir_root, "downloads")
-
-
-@contextlib.contextmanager
-def _lock(path: pathlib.Path) -> Iterator[None]:
-    """Lets one process at a time prepare a set; the lock ends with the process, even after a crash."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _prepare(builder: DatasetBuilder, name: str, data_dir, source, progress: bool) -> None:

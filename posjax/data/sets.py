@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from posjax.data.subsets import split_among
+from posjax.remote import is_remote, local_copy
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -121,8 +122,10 @@ def source_of(name: str) -> Source | None:
     return SOURCES.get(name)
 
 
-def resolve_data_dir(data_dir: str | os.PathLike | None) -> pathlib.Path:
+def resolve_data_dir(data_dir: str | os.PathLike | None, name: str = "") -> pathlib.Path:
     """Returns the directory of prepared sets: `data_dir`, or TFDS's default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
+
+    Of an address, the set `name` (without a name, everything) is copied to this machine, see `posjax.remote.local_copy`.
 
     Raises:
       ValueError: the path holds **, which TFDS takes for a pattern.
@@ -135,6 +138,9 @@ def resolve_data_dir(data_dir: str | os.PathLike | None) -> pathlib.Path:
         from tensorflow_datasets.core import constants
 
         data_dir = constants.DATA_DIR
+    if is_remote(data_dir):
+        copy = pathlib.Path(local_copy("/".join([os.fspath(data_dir).rstrip("/"), *name.split("/")[:1]]).rstrip("/")))
+        return copy.parent if name else copy
     return pathlib.Path(data_dir).expanduser()
 
 
@@ -160,10 +166,9 @@ def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> Datase
 
     from posjax.data import builders
 
-    root = resolve_data_dir(data_dir)
     bundled = {"digits": builders.Digits, "pydoc_topics": builders.PydocTopics}
     if name in bundled:
-        return bundled[name](data_dir=root, file_format="array_record")
+        return bundled[name](data_dir=resolve_data_dir(data_dir, name), file_format="array_record")
     if source_of(name):
         raise ValueError(
             f"{name!r} is registered by your own code, which is read as it is: there is nothing to prepare"
@@ -181,7 +186,7 @@ def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> Datase
     if not _NAME.fullmatch(name):
         raise ValueError(_unknown(name))
     try:
-        return tfds.builder(name, data_dir=root, file_format="array_record")
+        return tfds.builder(name, data_dir=resolve_data_dir(data_dir, name), file_format="array_record")
     except tfds.core.DatasetNotFoundError as error:
         raise ValueError(_unknown(name)) from error
 

@@ -16,6 +16,7 @@ from posjax.data.containers import Text
 from posjax.extras import require
 from posjax.gguf import GGUF, SUFFIX
 from posjax.jsonl import parse_json
+from posjax.remote import local_copy
 
 FILE = "tokenizer.json"
 _UNKNOWN = "\U0010fffd"  # a character that no vocabulary has
@@ -120,7 +121,7 @@ def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> T
     """
     if path is None or path == BYTES.name:
         return BYTES
-    path = pathlib.Path(path)
+    path = pathlib.Path(local_copy(os.fspath(path)))
     path = path / FILE if path.is_dir() else path
     if not path.is_file():
         raise FileNotFoundError(

@@ -36,6 +36,7 @@ from orbax.checkpoint import checkpoint_managers
 
 from posjax.files import free_bytes, room, sha256_of
 from posjax.jsonl import parse_json, strict
+from posjax.remote import publish
 from posjax.training.processes import any_process, is_first, is_loss, synced
 
 __all__ = ["CheckpointError", "Checkpoints"]
@@ -356,6 +357,7 @@ class RecordHandler(ocp.CheckpointHandler):
         seal = {str(path.relative_to(step)): sha256_of(path) for path in files}
         seal[_RECORD] = sha256_of(directory / "record.json")
         (directory / "seal.json").write_text(json.dumps(seal, indent=1))
+        publish(step, sealed=step)  # to its bucket, if it has one, before the step has its name here
 
 
 @ocp.args.register_with_handler(RecordHandler, for_save=True, for_restore=True)

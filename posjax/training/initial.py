@@ -23,6 +23,7 @@ from posjax.models.transformer import BlockModel
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained.fields import json_fields
 from posjax.pretrained.parameters import is_encoding, paths_of, tree_of
+from posjax.remote import local_copy
 from posjax.spec import nearest, parse_layers
 from posjax.training.identity import digest
 from posjax.training.runs import is_run, load_run
@@ -43,7 +44,7 @@ class Start:
     """The run or the weights that `config.init_from` names, read once.
 
     Args:
-      path: a workdir, or anything that `posjax.pretrained.load` reads.
+      path: a workdir, or anything that `posjax.pretrained.load` reads, also at an address in a bucket.
       ignore: keys of a configuration to pass over, with commas between; `config.init_ignore`.
 
     Attributes:
@@ -52,6 +53,7 @@ class Start:
 
     def __init__(self, path: str | os.PathLike, ignore: str | None = None):
         self._ignore = {"ignore": ignore.split(",")} if ignore else {}
+        path = local_copy(os.fspath(path))
         self.path, self.run = (path, load_run(path)) if is_run(path) else (local(path), None)
 
     @functools.cached_property

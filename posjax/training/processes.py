@@ -4,6 +4,8 @@ Every process runs the same program on its share of each batch. The first one wr
 them write checkpoints. With one process nothing here does anything.
 """
 
+import pathlib
+import time
 from collections.abc import Callable
 
 import jax
@@ -63,6 +65,18 @@ def synced(name: str) -> None:
     """Waits until all processes are here."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(name)
+
+
+def is_shared(folder: pathlib.Path) -> bool:
+    """Says whether a folder, which the first process has made, is the same for all processes; all of them call this."""
+    if jax.process_count() == 1:
+        return True
+    token = str(multihost_utils.broadcast_one_to_all(np.uint32(time.time_ns() % 2**32)))
+    mark = folder / ".shared"
+    if is_first():
+        mark.write_text(token)
+    synced("the folder is marked")
+    return not any_process(not mark.is_file() or mark.read_text() != token)
 
 
 def any_process(found: bool) -> bool:
