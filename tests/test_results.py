@@ -6,7 +6,7 @@ import re
 import pytest
 
 from experiments.records import TUNING, read_records, read_study
-from experiments.report import overview, page, vit_and_llm
+from experiments.report import languages, overview, page, vit_and_llm
 from experiments.report.overview import read_results
 from experiments.report.studies import studies
 
@@ -40,8 +40,10 @@ def test_the_page_of_a_study_is_current(name, results):
     assert (RESULTS / name / page.NAME).read_text() == text, MEND
 
 
-def test_the_page_of_a_vit_and_a_language_model_is_current(results):
-    assert (REPO / vit_and_llm.PAGE).read_text() == vit_and_llm.render(results.folders["real_models"]), MEND
+@pytest.mark.parametrize("template", languages.pages("vit_and_llm"))
+def test_the_page_of_a_vit_and_a_language_model_is_current(template, results):
+    values = vit_and_llm.fields(results.folders["real_models"])
+    assert (REPO / languages.pages("vit_and_llm")[template]).read_text() == languages.render(template, values), MEND
 
 
 @pytest.mark.parametrize("name", [".", *STUDIES])
