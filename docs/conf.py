@@ -42,7 +42,9 @@ def navigation(app, name, source):
     """Adds the tree of pages to README, in the order of its links, and to the page over all studies."""
     if name == "README":
         guides = dict.fromkeys(re.findall(r"\((docs/\w+)\.md\)", source[0]))
-        source[0] += tree("Guides", *guides) + tree("Notebooks", "docs/notebooks/*")
+        source[0] += (
+            tree("Guides", *guides) + tree("中文", "README.zh", "docs/zh/*") + tree("Notebooks", "docs/notebooks/*")
+        )
         source[0] += tree("Reference", "docs/reference", "results/README", "CHANGELOG", "CONTRIBUTING", "AGENTS")
     elif name == "results/README":
         source[0] += tree("Studies", "*/**")

@@ -13,7 +13,6 @@ from experiments.report.studies import studies
 REPO = pathlib.Path(__file__).parents[1]
 RESULTS = REPO / "results"
 MEND = "run python -m experiments.report results/NAME, then without a folder, and commit what it writes"
-WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 STUDIES = [study.name for study in studies() if (RESULTS / study.name).exists()]
 
 
@@ -86,15 +85,12 @@ def facts(results):
     text, rows, lengths = decoder.records, decoder.rows, decoder.metrics["loss"]
     minutes = sum({(r.study, r.row): r.wall_time for r in records}.values()) / 60
     return {
-        r"(\w+) encodings in (\w+) models over (\w+) seeds": (
-            WORDS[len(rows)],
-            WORDS[len(records.studies)],
-            WORDS[len({record.seed for record in text})],
+        r"(\d+) encodings in (\d+) models over (\d+) seeds": (
+            len(rows),
+            len(records.studies),
+            len({record.seed for record in text}),
         ),
-        r"in under (\w+) minutes on (\w+) CPU cores": (
-            WORDS[5] if minutes < 5 else minutes,
-            WORDS[text[0].versions["cpus"]],
-        ),
+        r"in under (\d+) minutes on (\d+) CPU cores": (5 if minutes < 5 else minutes, text[0].versions["cpus"]),
         r"trained on (\d+) tokens and read on (\d+) to (\d+)": (decoder.trained_at, lengths[0], lengths[-1]),
     }
 

@@ -174,7 +174,7 @@ def test_properties(values):
             measure = measures["R_group" if (label, name) == ("`rope`", "R_linear") else name]
             *number, mark = cell.split()
             assert mark == {"pass": "✓", "fail": "✗", "n/a": "·"}[measure["verdict"]]
-            np.testing.assert_allclose([float(x) for x in number], measure["value"] or 0, rtol=0.06)
+            np.testing.assert_allclose([float(x) for x in number], measure["value"] or 0, rtol=0.1)
 
 
 def interval(sample):
