@@ -39,9 +39,10 @@ html_sidebars = {
 
 
 def navigation(app, name, source):
-    """Adds the tree of pages to README, in the order of its links, and to the page over all studies."""
+    """Adds the tree of pages to README, in the order of its last table, and to the page over all studies."""
     if name == "README":
-        guides = dict.fromkeys(re.findall(r"\((docs/\w+)\.md\)", source[0]))
+        in_order = source[0].partition("## Where to go on")[2] + source[0]
+        guides = dict.fromkeys(re.findall(r"\((docs/\w+)\.md\)", in_order))
         source[0] += (
             tree("Guides", *guides) + tree("中文", "README.zh", "docs/zh/*") + tree("Notebooks", "docs/notebooks/*")
         )

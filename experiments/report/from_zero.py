@@ -291,10 +291,8 @@ def properties(directory: pathlib.Path) -> dict[str, str]:
     cards = parse_json(path.read_bytes(), path)["cards"]
 
     def cell(label: str, names: Sequence[str]) -> str:
-        found = [cards[label]["measures"][name] for name in names]
-        return (
-            " ".join(f"{value_text(x)} {MARKS[x['verdict']]}" for x in found if x["verdict"] != "n/a") or MARKS["n/a"]
-        )
+        found = [x for name in names if (x := cards[label]["measures"][name])["value"] is not None]
+        return " ".join(f"{value_text(x)}\N{NO-BREAK SPACE}{MARKS[x['verdict']]}" for x in found) or MARKS["n/a"]
 
     rows = [[f"`{label[:-2]}`", *(cell(label, names) for names in PROPERTIES)] for label in EIGHT]
     return {"properties": lines(rows)}
