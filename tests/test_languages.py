@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import pytest
+from markdown_it import MarkdownIt
 
 REPO = pathlib.Path(__file__).parents[1]
 PAIRS = [("README.md", "README.zh.md"), *((f"docs/{n}.md", f"docs/zh/{n}.md") for n in ("from_zero", "vit_and_llm"))]
@@ -42,6 +43,14 @@ def test_both_languages_agree(english, chinese):
             pathlib.Path(x).name for x in re.findall(r"!\[.*?\]\((.*?)\)", b)
         ]
     assert FENCED.findall(pages[0]) == FENCED.findall(pages[1])
+
+
+@pytest.mark.parametrize("page", [page for pair in PAIRS for page in pair])
+def test_no_mark_of_markdown_is_left_as_text(page):
+    """`**words（more）**` followed by a letter is not bold: marks close behind punctuation only before a space."""
+    tokens = MarkdownIt("commonmark").enable("table").parse((REPO / page).read_text())
+    texts = [child.content for token in tokens for child in token.children or () if child.type == "text"]
+    assert [text for text in texts if re.search(r"\*|\]\(", text)] == []
 
 
 @pytest.mark.parametrize("pair", PAIRS)
