@@ -200,59 +200,51 @@ def collisions(directory: pathlib.Path) -> dict[str, str]:
     return {"collisions": lines(rows)}
 
 
-def turned(q: np.ndarray, k: np.ndarray, m: int, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns a query at position m and a key at n, both [D], as RoPE turns them, neighbouring channels together."""
-    given = [jnp.asarray(each, jnp.float32)[None, None] for each in (q, k)]
-    found = ROPE.rotate((), given[0], pj.sites(1, m), given[1], pj.sites(1, n))
-    return np.asarray(found[0], np.float64).ravel(), np.asarray(found[1], np.float64).ravel()
+def turned(q: np.ndarray, k: np.ndarray, m: Sequence[int], n: Sequence[int]) -> list[np.ndarray]:
+    """Returns queries and keys, [N, D], as RoPE turns them at the positions m and n, [T]: two arrays [T, N, D]."""
+    rows = [jnp.broadcast_to(jnp.asarray(x, jnp.float32), (len(m), *x.shape)) for x in (q, k)]
+    places = [pj.Site(np.array(each, np.int32)[:, None]) for each in (m, n)]
+    return [np.asarray(x, np.float64) for x in ROPE.rotate((), rows[0], places[0], rows[1], places[1])]
+
+
+def products(q: np.ndarray, k: np.ndarray, m: Sequence[int], n: Sequence[int]) -> Float[np.ndarray, "T N"]:
+    return np.multiply(*turned(q, k, m, n)).sum(axis=-1)
 
 
 def rotations() -> dict[str, str]:
     """Section 6: a vector turned by hand, products by distance, and what decays."""
-    plain = np.tile([1.0, 0.0], 4)
-    after = turned(plain, plain, 3, 0)[0].reshape(4, 2)
-    q, k = seeded()
-    product = {pair: number(np.dot(*turned(q, k, *pair)), 4) for pair in PAIRS}
-    curves = decay()
+    plain = np.tile([[1.0, 0.0]], 4)
+    state = np.random.RandomState(42)  # NumPy's old seed, as in the example that circulates
+    q, k = state.randn(1, 8), state.randn(1, 8)
+    product = dict(zip(PAIRS, products(q, k, *np.transpose(PAIRS))[:, 0], strict=True))
+    curves, after = decay(), turned(plain, plain, [3], [3])[0].reshape(4, 2)
     return {
         "turned": lines(
             [c + 1, number(3 * w, 3), "1, 0", vector(pair), number(np.linalg.norm(pair), 4)]
             for c, (w, pair) in enumerate(zip(geometric(10_000, 4), after, strict=True))
         ),
-        "products": lines([m, n, m - n, number(q @ k, 4), text] for (m, n), text in product.items()),
-        "ahead": product[10, 0],
-        "behind": product[0, 10],
+        "products": lines([m, n, m - n, number(np.sum(q * k), 4), number(x, 4)] for (m, n), x in product.items()),
+        "ahead": number(product[10, 0], 4),
+        "behind": number(product[0, 10], 4),
         "decay": lines([d, *(number(curve[d], 3) for curve in curves.values())] for d in (*DISTANCES, 200)),
-        "rises": number(100 * np.mean(np.diff(curves["same"]) > 0), 0),
-        "peak": f"{np.argmax(curves['built'])}",
+        "rises": number(100 * np.mean(np.diff(curves["q = k"]) > 0), 0),
+        "peak": f"{np.argmax(curves['k made for distance 100'])}",
     }
 
 
-def seeded() -> np.ndarray:
-    """Returns q and k, [2, 8], of NumPy's old seed 42, as the example that circulates draws them."""
-    state = np.random.RandomState(42)
-    return np.stack([state.randn(8), state.randn(8)])
-
-
+@functools.cache
 def decay() -> dict[str, np.ndarray]:
-    """Returns products of a query and a key of 64 channels over their product unturned, by distance 0 to 255.
+    """Returns products of queries and keys of 64 channels over their product unturned, by distance 0 to 255.
 
-    "same": both are ones. "random": the mean over 1,000 independent pairs, over the mean size of a product. "built": the
-    key is the query as it is turned at position 100.
+    Both are ones; the mean of 1,000 independent pairs, over the mean size of a product; a key that is the query turned.
     """
-    where = pj.sites(256)
-
-    def products(q: np.ndarray, k: np.ndarray) -> np.ndarray:  # [N, 64] -> [256, N]
-        q, k = jnp.broadcast_to(jnp.asarray(q, jnp.float32), (256, *q.shape)), jnp.asarray(k, jnp.float32)[None]
-        return np.asarray(jnp.sum(jnp.multiply(*ROPE.rotate((), q, where, k, pj.sites(1))), axis=-1), np.float64)
-
-    rng, ones = np.random.default_rng(0), np.ones((1, 64))
-    random = products(*rng.normal(size=(2, 1000, 64)))
-    key = turned(ones[0], ones[0], 100, 0)[0][None]
+    ones, far, here = np.ones((1, 64)), np.arange(256), np.zeros(256, int)
+    random = products(*np.random.default_rng(0).normal(size=(2, 1000, 64)), far, here)
+    key = turned(ones, ones, [100], [100])[1][0]
     return {
-        "same": products(ones, ones)[:, 0] / 64,
-        "random": random.mean(axis=1) / np.abs(random).mean(),
-        "built": products(ones, key)[:, 0] / 64,
+        "q = k": products(ones, ones, far, here)[:, 0] / 64,
+        "random q, k": random.mean(axis=1) / np.abs(random).mean(),
+        "k made for distance 100": products(ones, key, far, here)[:, 0] / 64,
     }
 
 
@@ -359,9 +351,9 @@ def waves_picture() -> Figure:
 def decay_picture() -> Figure:
     """Draws what RoPE makes of products by distance."""
     figure = Figure(figsize=(9, 2.8), layout="constrained")
-    panel, names = figure.add_subplot(), {"same": "q = k", "random": "random q, k", "built": "k made for distance 100"}
+    panel = figure.add_subplot()
     for (name, curve), hue in zip(decay().items(), HUES, strict=False):
-        panel.plot(curve, color=hue, linewidth=1.2, label=names[name])
+        panel.plot(curve, color=hue, linewidth=1.2, label=name)
     panel.axhline(0, color=GREY, linewidth=0.6)
     panel.set(xlabel="distance m - n", ylabel="q · k, turned / unturned")
     return _tidy(figure, panel)
