@@ -30,7 +30,7 @@ LINES = {
     "posjax/attention": 3_435,  # kernels by shares of heads, blocks of splash: +215; potentials: +45; devices: +17
     "posjax/audits": 1_586,  # a candidate is one program: +14
     "posjax/data": 6_048,  # a text of augmentation, on the host too: +530; tokens in shards: +630; images from disk: +600
-    "posjax/describe": 3_738,
+    "posjax/describe": 3_749,  # distances of sums of tokens and codes: +11
     "posjax/encodings": 9_414,  # rotation by a product and potentials: +43; biases of a line: +47; diagonals: +20
     "posjax/hf": 1_267,
     "posjax/models": 2_598,  # products by part on TPUs: +46; gradients of logits, heads: +34; stochastic depth: +3
@@ -38,12 +38,12 @@ LINES = {
     "posjax/training": 3_708,  # speed and traces: +155; logits once: +62; optimizers, averages: +270; augmentation: +57
     "experiments": 2_559,  # plan --compile: +56; trainings beside torch: +48; tokens: +32; a night: +155
     "experiments/analysis": 3_547,  # the fill of a recipe: +2
-    "experiments/atlas": 4_804,
+    "experiments/atlas": 4_816,  # a first page in two languages: +12
     "experiments/benchmarks": 3_839,  # machines that are not here: +762; trainings beside torch: +490
-    "experiments/report": 3_433,  # a results page
+    "experiments/report": 3_826,  # a results page; positions from zero, its numbers and pictures: +393
     "experiments/studies": 2_684,  # no random data, tokens without text: +6
     "configs": 4_962,  # six papers at their own size: +590; optimizers, averages, streams: +20
-    "tests": 39_421,  # described machines: +258; trainings: +150; augmentation: +450; tokens, streams, optimizers: +700
+    "tests": 39_684,  # described machines: +258; trainings: +150; augmentation: +450; tokens, streams, optimizers: +700; from zero: +263
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {
