@@ -39,10 +39,14 @@ html_sidebars = {
 
 
 def navigation(app, name, source):
-    """Adds the tree of pages to README, in the order of its links, and to the page over all studies."""
+    """Adds the tree of pages to README, in the order of its last table, and to the page over all studies."""
     if name == "README":
-        guides = dict.fromkeys(re.findall(r"\((docs/\w+)\.md\)", source[0]))
-        source[0] += tree("Guides", *guides) + tree("Notebooks", "docs/notebooks/*")
+        in_order = source[0].partition("## Where to go on")[2] + source[0]
+        guides = dict.fromkeys(re.findall(r"\((docs/\w+)\.md\)", in_order))
+        source[0] += (
+            tree("Guides", *guides) + tree("Answers", "docs/answers/*") + tree("中文", "README.zh", "docs/zh/*")
+        )
+        source[0] += tree("Notebooks", "docs/notebooks/*")
         source[0] += tree("Reference", "docs/reference", "results/README", "CHANGELOG", "CONTRIBUTING", "AGENTS")
     elif name == "results/README":
         source[0] += tree("Studies", "*/**")

@@ -31,6 +31,7 @@ SMALL = {
         ("STEPS = 12, 24, 32, 2, 3, 120", "STEPS = 12, 24, 32, 2, 3, 3"),
         ('"alibi": "#44aa99", "rope(base=100)": "#117733", ', ""),
     ],
+    "from_zero": [],
     "trained_models": [("plt.show()", "plt.close()")],
     "longer_context": [
         ("TRAINED, LONG, STEPS, BATCH = 64, 512, 300, 16", "TRAINED, LONG, STEPS, BATCH = 16, 64, 20, 4"),

@@ -29,6 +29,7 @@ from posjax.data import sets
 
 REPO = pathlib.Path(__file__).parents[1]
 DOCUMENTS = [*sorted(REPO.glob("*.md")), *sorted((REPO / "docs").rglob("*.md"))]
+TRANSLATED = {REPO / "README.zh.md"}  # tests/test_languages.py finds the code of README.md in it
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHELL = ("git", "make", "pip", "posjax", "python")  # first words of a block of commands
 TINY = ["--config.steps=2", "--config.batch_size=8", "--config.model.width=8", "--config.model.depth=1"]
@@ -127,7 +128,11 @@ def write_files(path, directory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [path for path in DOCUMENTS if blocks(path, "python")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path",
+    [path for path in DOCUMENTS if blocks(path, "python") and path not in TRANSLATED],
+    ids=lambda path: path.name,
+)
 def test_python_blocks_run_in_their_order(path, empty, monkeypatch):
     def compiled(method):
         return lambda self, first, *args, **kwargs: jax.jit(lambda given: method(self, given, *args, **kwargs))(first)

@@ -6,14 +6,13 @@ import re
 import pytest
 
 from experiments.records import TUNING, read_records, read_study
-from experiments.report import overview, page, vit_and_llm
+from experiments.report import languages, overview, page, vit_and_llm
 from experiments.report.overview import read_results
 from experiments.report.studies import studies
 
 REPO = pathlib.Path(__file__).parents[1]
 RESULTS = REPO / "results"
 MEND = "run python -m experiments.report results/NAME, then without a folder, and commit what it writes"
-WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 STUDIES = [study.name for study in studies() if (RESULTS / study.name).exists()]
 
 
@@ -40,8 +39,10 @@ def test_the_page_of_a_study_is_current(name, results):
     assert (RESULTS / name / page.NAME).read_text() == text, MEND
 
 
-def test_the_page_of_a_vit_and_a_language_model_is_current(results):
-    assert (REPO / vit_and_llm.PAGE).read_text() == vit_and_llm.render(results.folders["real_models"]), MEND
+@pytest.mark.parametrize("template", languages.pages("vit_and_llm"))
+def test_the_page_of_a_vit_and_a_language_model_is_current(template, results):
+    values = vit_and_llm.fields(results.folders["real_models"])
+    assert (REPO / languages.pages("vit_and_llm")[template]).read_text() == languages.render(template, values), MEND
 
 
 @pytest.mark.parametrize("name", [".", *STUDIES])
@@ -84,15 +85,12 @@ def facts(results):
     text, rows, lengths = decoder.records, decoder.rows, decoder.metrics["loss"]
     minutes = sum({(r.study, r.row): r.wall_time for r in records}.values()) / 60
     return {
-        r"(\w+) encodings in (\w+) models over (\w+) seeds": (
-            WORDS[len(rows)],
-            WORDS[len(records.studies)],
-            WORDS[len({record.seed for record in text})],
+        r"(\d+) encodings in (\d+) models over (\d+) seeds": (
+            len(rows),
+            len(records.studies),
+            len({record.seed for record in text}),
         ),
-        r"in under (\w+) minutes on (\w+) CPU cores": (
-            WORDS[5] if minutes < 5 else minutes,
-            WORDS[text[0].versions["cpus"]],
-        ),
+        r"in under (\d+) minutes on (\d+) CPU cores": (5 if minutes < 5 else minutes, text[0].versions["cpus"]),
         r"trained on (\d+) tokens and read on (\d+) to (\d+)": (decoder.trained_at, lengths[0], lengths[-1]),
     }
 

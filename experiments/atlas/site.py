@@ -40,7 +40,8 @@ REAL_MODELS = {
 }
 # Pages of the project that are part of the site, by their names there.
 DOCUMENTS = {
-    "vit_and_llm": DOCS / "vit_and_llm.md",
+    **{name: DOCS / f"{name}.md" for name in ("from_zero", "vit_and_llm", "glossary")},
+    **{f"{name}.zh": DOCS / "zh" / f"{name}.md" for name in ("from_zero", "vit_and_llm")},
     "audit": DOCS / "audit.md",
     **{folder: _REAL_MODELS / folder / "README.md" for folder in REAL_MODELS},
 }
@@ -53,9 +54,11 @@ def families() -> dict[str, Any]:
 
 
 def home() -> dict[str, Any]:
-    """Returns the tour of a newcomer, the project's addresses, if it has any, and its licence."""
+    """Returns the words of the first page and its tour by language, the project's addresses, if any, and its licence."""
     project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())["project"]
-    return {"tour": tour(DOCS), "urls": project.get("urls", {}), "license": project["license"]}
+    words = tomllib.loads(pathlib.Path(__file__).with_name("home.toml").read_text())
+    words["en"]["tour"] = tour(DOCS)
+    return {"words": words, "urls": project.get("urls", {}), "license": project["license"]}
 
 
 # Made from the records and the documentation.
@@ -127,7 +130,8 @@ def _write_document(source: pathlib.Path, path: pathlib.Path) -> None:
 
     page = re.sub(r"!\[([^]]*)\]\(([^)]+\.png)\)", copied, source.read_text())
     page = re.sub(r"(?<!!)\[([^]]+)\]\(([^)#]+\.md)(?:#[^)]*)?\)", linked, page)
-    path.write_text(to_html(f"[Atlas](index.html)\n\n{page}"))
+    language = source.parent.name if source.parent.parent == DOCS else "en"
+    path.write_text(to_html(f"[Atlas](index.html)\n\n{page}", language))
 
 
 def number_of_parts(compare: Sequence[str] = ()) -> int:

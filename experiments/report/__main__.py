@@ -9,7 +9,7 @@
 A folder holds a command's results: config.json and results.jsonl of a study, or scorecard.json. Its README.md and PNGs are
 replaced; a study of configs/ is shown with its current config. A folder that cannot be shown again is an error of one line,
 exit 2; earlier folders are done. Without a folder, README.md and its figure are written in `results`: the encodings for each
-purpose, and claims of the literature; and docs/vit_and_llm.md.
+purpose, and claims of the literature; and docs/from_zero.md and docs/vit_and_llm.md, both in two languages.
 """
 
 import argparse
@@ -36,14 +36,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _write(args: argparse.Namespace) -> None:
-    from experiments.report import overview
+    from experiments.report import from_zero, overview, vit_and_llm
     from experiments.report.html import write_html
-    from experiments.report.vit_and_llm import write_page
 
     forms = [*(["tex"] if args.latex else []), *(["csv"] if args.csv else []), *filter(None, [args.figures])]
     for directory in args.directory or [None]:
         results = pathlib.Path("results")
-        paths = rewrite(directory, forms) if directory else [*overview.write_overview(results), *write_page(results)]
+        pages = (overview.write_overview, vit_and_llm.write_pages, from_zero.write_pages)
+        paths = rewrite(directory, forms) if directory else [path for write in pages for path in write(results)]
         print("\n".join(map(str, [*paths, *([write_html(paths[0])] if args.html else [])])))
 
 

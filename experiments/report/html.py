@@ -12,7 +12,7 @@ _STYLE = pathlib.Path(__file__).with_name("style.css")
 _TAGS = re.compile(r'(</?(?:details|summary)>|<a id="[\w.-]+">|</a>)')  # that pages write themselves
 
 
-def to_html(markdown: str) -> str:
+def to_html(markdown: str, language: str = "en") -> str:
     """Returns a whole page; its title is the first heading."""
     title = next((line.lstrip("# ") for line in markdown.splitlines() if line.startswith("# ")), "posjax")
     parser = MarkdownIt("commonmark", {"html": True}).enable("table")
@@ -21,7 +21,9 @@ def to_html(markdown: str) -> str:
     body = parser.render(markdown)
     head = f'<meta charset="utf-8">\n<meta name="viewport" content="width=device-width">\n<title>{html.escape(title)}</title>'
     style = f"<style>\n{_STYLE.read_text()}</style>"
-    return f'<!DOCTYPE html>\n<html lang="en">\n<head>\n{head}\n{style}\n</head>\n<body>\n{body}</body>\n</html>\n'
+    return (
+        f'<!DOCTYPE html>\n<html lang="{language}">\n<head>\n{head}\n{style}\n</head>\n<body>\n{body}</body>\n</html>\n'
+    )
 
 
 def _own_tags(text: str) -> str:

@@ -1,15 +1,13 @@
-"""docs/vit_and_llm.md: vit_and_llm.md beside this file, with numbers of the records of results/real_models in its braces."""
+"""docs/vit_and_llm.md, in two languages: templates beside this file, with numbers of results/real_models in their braces."""
 
-import os
 import pathlib
 
 import numpy as np
 
 from experiments.records import Records, read_study
+from experiments.report.languages import write
 from experiments.report.statistics import difference_of, finite_values, mean_interval, term
-from posjax.files import replace_file
 
-PAGE = pathlib.Path("docs/vit_and_llm.md")
 GEMMA, MINILM, DINO = "gemma-3-270m", "all-MiniLM-L6-v2", "dinov2-small-saliency"
 OWN = "as loaded"
 _BAND = "wavelength of the most used pair over the tokens seen, octaves"
@@ -50,30 +48,24 @@ RISES = {
 }
 
 
-def write_page(directory: pathlib.Path) -> list[pathlib.Path]:
-    """Writes the page from a folder of results; nothing where it holds no published models."""
+def write_pages(directory: pathlib.Path) -> list[pathlib.Path]:
+    """Writes the page in both languages from a folder of results; nothing where it holds no published models."""
     if not (records := read_study(directory / "real_models", parts=True)):
         return []
-    replace_file(PAGE, render(records, directory).encode())
-    return [PAGE]
+    return write("vit_and_llm", fields(records), directory)
 
 
-def render(records: Records, directory: pathlib.Path = pathlib.Path("results")) -> str:
-    """Returns the Markdown of the page.
-
-    Args:
-      directory: the folder of results, for links.
+def fields(records: Records) -> dict[str, str]:
+    """Returns the numbers of the page by name.
 
     Raises:
       ValueError: a number was not measured.
     """
-    results = os.path.relpath(directory, PAGE.parent)
-    links = dict(home=f"{results}/real_models", results=results, gemma=GEMMA, minilm=MINILM, dino=DINO)
     means = {name: _mean(records, *address) for name, address in MEANS.items()}
     rises = {name: _rise(records, *address) for name, address in RISES.items()}
     shares = records.studies[DINO].rows[OWN][0].metrics["attention on tokens without position"]
     prefix = f"{100 * np.mean([*shares.values()]):.0f}"
-    return pathlib.Path(__file__).with_suffix(".md").read_text().format(**links, **means, **rises, prefix=prefix)
+    return dict(gemma=GEMMA, minilm=MINILM, dino=DINO, **means, **rises, prefix=prefix)
 
 
 def _mean(

@@ -1,11 +1,14 @@
 // @ts-check
 "use strict";
 
-/** The first page: what a positional encoding is, which one to take, a tour, and the ways to code and documents. */
+/** The first page, in two languages: what a positional encoding is, which one to take, a tour, and the ways to code and documents. */
 (() => {
   const {data, el, href} = atlas;
   const TOKENS = 24;
   const SHOWN = ["none", "rope", "alibi"];
+
+  /** A text with values in its braces. @param {string} text @param {Record<string, string|number>} values */
+  const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
 
   /** A step of the tour; names between stars are pages, or words on them. @param {string} text */
   function step(text) {
@@ -24,43 +27,48 @@
     });
   }
 
-  function picture(name) {
+  /** @param {string} name @param {Record<string, string>} text */
+  function picture(name, text) {
     const kind = kinds.KINDS[name];
     const rows = attention(kind ? kind.make({...kinds.DEFAULTS, dim: 16}) : () => 0);
     const view = live.canvas((context, width, height, colors) => {
       live.heat(context, width, height, colors, {rows, range: [0, 0.4], across: "key", down: "query"});
-      return `Attention of ${TOKENS} equal words under ${name}. The last one gives itself ${live.number(rows[TOKENS - 1][TOKENS - 1] ?? 0)} and the first one ${live.number(rows[TOKENS - 1][0] ?? 0)}.`;
+      const last = rows[TOKENS - 1];
+      return fill(text.picture, {count: TOKENS, name, own: live.number(last[TOKENS - 1] ?? 0), first: live.number(last[0] ?? 0)});
     }, {height: live.square(1, 1), most: 300});
     return el("section", {}, el("h2", {}, el("a", {href: href("card", {name})}, name)), view.node);
   }
 
-  /** Ways to code, documents and licence. @param {any} about */
-  function ways(about) {
-    const ways = [...Object.entries(about.urls), ["The positions of a ViT and of a language model", "vit_and_llm.html"],
-      ["Audit somebody's positional code", "audit.html"], [`Licence: ${about.license}`, "LICENSE.txt"]];
+  /** Ways to code, documents and licence. @param {any} about @param {Record<string, string>} text @param {string} end of pages in this language */
+  function ways(about, text, end) {
+    const ways = [...Object.entries(about.urls), [text.from_zero, `from_zero${end}.html`], [text.vit_and_llm, `vit_and_llm${end}.html`],
+      [text.audit, "audit.html"], [fill(text.licence, {name: about.license}), "LICENSE.txt"]];
     return el("ul", {}, ...ways.map(([name, address]) => el("li", {}, el("a", {href: address}, name))));
   }
 
-  function render(root) {
-    const about = data("home");
+  function render(root, query) {
+    const about = data("home"), language = query.get("lang") === "zh" ? "zh" : "en", text = about.words[language];
     const {cards} = data("cards");
     const search = el("input", {type: "search", id: "find", placeholder: "2104.09864, sinusoids, linear bias"});
     const find = (/** @type {Event} */ event) => {
       event.preventDefault();
       location.hash = href("map", {search: search.value});
     };
-    root.append(el("h1", {}, "Positional encodings"),
-      el("p", {class: "summary"}, "Attention compares tokens by their content; by itself it does not know in which order they stand. A positional encoding tells it: it adds a code to each token, rotates queries and keys, or adds a bias to the logits. The choice decides how far a model looks, and what it does with longer texts and larger images than in training."),
-      el("div", {class: "panels trio"}, ...SHOWN.map(picture)),
-      el("p", {class: "note"}, `Attention among ${TOKENS} equal words, each of which sees itself and the words before it; red is more. Without an encoding all count the same; RoPE and ALiBi look nearby.`),
-      el("h2", {}, el("a", {href: href("which")}, "Which one?")),
-      el("ul", {class: "questions"}, ...data("which").map((/** @type {any} */ each) => el("li", {}, el("a", {href: href("which", {for: each.title})}, each.question)))),
-      el("h2", {}, "Find one"),
-      el("form", {class: "filters", role: "search", submit: find}, el("label", {}, `Name, paper or words, among ${cards.length} encodings`, search), el("button", {}, "Search"), el("a", {href: href("map")}, "Map of all")),
-      el("h2", {}, "Three questions of a newcomer"),
-      ...about.tour.map((/** @type {any} */ each) => el("details", {class: "tour"}, el("summary", {}, each.question), el("ol", {}, ...each.steps.map((/** @type {string} */ text) => el("li", {}, ...step(text)))))),
-      el("h2", {}, "Code, documents, licence"), ways(about),
-      el("p", {}, "The library: ", el("code", {}, "import posjax as pj"), "; each card has the lines that use its encoding."));
+    const question = (/** @type {any} */ each) => el("li", {}, el("a", {href: href("which", {for: each.title})}, text.questions?.[each.question] ?? each.question));
+    const [before, after] = text.library.split("{code}");
+    root.append(el("div", {lang: language}, el("h1", {}, text.title),
+      el("p", {}, language === "en" ? el("a", {href: href("home", {lang: "zh"}), lang: "zh"}, "中文") : el("a", {href: href("home"), lang: "en"}, "English")),
+      el("p", {class: "summary"}, text.summary),
+      el("div", {class: "panels trio"}, ...SHOWN.map((name) => picture(name, text))),
+      el("p", {class: "note"}, fill(text.note, {count: TOKENS})),
+      el("h2", {}, el("a", {href: href("which")}, text.which)),
+      el("ul", {class: "questions"}, ...data("which").map(question)),
+      el("h2", {}, text.find),
+      el("form", {class: "filters", role: "search", submit: find}, el("label", {}, fill(text.search, {count: cards.length}), search), el("button", {}, text.go), el("a", {href: href("map")}, text.map)),
+      el("h2", {}, text.newcomer),
+      ...text.tour.map((/** @type {any} */ each) => el("details", {class: "tour"}, el("summary", {}, each.question), el("ol", {}, ...each.steps.map((/** @type {string} */ words) => el("li", {}, ...step(words)))))),
+      el("h2", {}, text.ways), ways(about, text, language === "en" ? "" : ".zh"),
+      el("p", {}, before, el("code", {}, "import posjax as pj"), after)));
   }
 
   atlas.page({name: "home", title: "Start", hidden: true, render});

@@ -42,17 +42,28 @@ def collision_rate(code: np.ndarray, scale: float, seed: int) -> float:
     """
     rng = np.random.default_rng(seed)
     words = scale * rng.normal(size=(_WORDS, code.shape[1]))
+    own, other = nearest_sums(words, code, rng)
+    return 100 * float(np.mean(other < own))
+
+
+def nearest_sums(words: np.ndarray, code: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Returns squared distances, [2, S], from S random sums a + x to the nearest a + y, y != x, and b + y, b != a.
+
+    Args:
+      words: [N, M].
+      code: [n, M].
+    """
     word_square, code_square = np.sum(words**2, axis=1), np.sum(code**2, axis=1)
-    # |b + y|^2 for every sum; with a constant, |b + y - (a + x)|^2 needs only inner products with one vector each.
+    # |b + y|^2 for every sum; with |a + x|^2, |b + y - (a + x)|^2 needs only inner products with one vector each.
     square = word_square[:, None] + code_square[None] + 2 * words @ code.T
-    confused = 0
+    found = []
     for _ in range(_SUMS):
-        a, x = rng.integers(_WORDS), rng.integers(len(code))
+        a, x = rng.integers(len(words)), rng.integers(len(code))
         total = words[a] + code[x]
-        distance = square - 2 * ((words @ total)[:, None] + (code @ total)[None])
+        distance = square + square[a, x] - 2 * ((words @ total)[:, None] + (code @ total)[None])
         distance[a, x] = np.inf
-        confused += int(np.argmin(distance) // len(code) != a)
-    return 100 * confused / _SUMS
+        found.append((distance[a].min(), np.delete(distance, a, axis=0).min()))
+    return np.transpose(found)
 
 
 def rotation(probe: Probe) -> dict[str, Found]:

@@ -170,9 +170,22 @@ def test_leads_over_sizes_are_those_of_the_trends(shown):
 def test_every_script_is_loaded_and_data_are_json(shown):
     assert {*site.SCRIPTS, "atlas.js", "start.js"} == {path.name for path in site.STATIC.glob("*.js")}
     assert json.loads(site.to_json(shown[0]))["level"] == "95%"
-    assert len(site.home()["tour"]) == 3
     assert all(f'"name":"{charts.VALUES}"' in site.to_json(chart) for chart in charts.charts().values())
     assert json.loads(site.to_json({"a": float("nan"), "b": (1.23456789, "é")})) == {"a": None, "b": [1.23457, "é"]}
+
+
+def test_the_first_page_says_the_same_in_both_languages():
+    words = site.home()["words"]
+    english, chinese = words["en"], words["zh"]
+    assert chinese.keys() - {"questions"} == english.keys()
+    assert chinese["questions"].keys() == {answer["question"] for answer in which.which(RESULTS)}
+    for name, text in english.items():
+        if name != "tour":
+            assert sorted(re.findall(r"\{\w+\}", text)) == sorted(re.findall(r"\{\w+\}", chinese[name]))
+    assert len(english["tour"]) == len(chinese["tour"]) == 3
+    for one, other in zip(english["tour"], chinese["tour"], strict=True):
+        for a, b in zip(one["steps"], other["steps"], strict=True):
+            assert sorted(re.findall(r"\*[^*]+\*", a)) == sorted(re.findall(r"\*[^*]+\*", b))
 
 
 def test_no_script_makes_html_of_a_text():
