@@ -21,7 +21,7 @@ from posjax.attention.tiles import may_see, tile_bounds
 from posjax.attention.tpu.rows import EIGHT, LANES
 from posjax.attention.tpu.steps import PARTLY, WHOLLY, KernelOperands, KernelPlan, gradients, outputs
 from posjax.encoding import Acting, Array, Encoding, Site, axes
-from posjax.encodings.offsets import for_all
+from posjax.encodings.offsets import Line, for_all, of_batch
 from posjax.encodings.tables import numpy_if_known
 from posjax.gradients import split_floats, with_gradient
 from posjax.mask import coordinates
@@ -50,7 +50,8 @@ def refusal(encoding: Encoding, x: Operands, *, devices: int = 1) -> str | None:
     for one in biases:
         if not _is_row(one) and not _is_difference(one, x.q_order is not None):
             return _bias_refusal(one)
-        if _is_row(one) and (devices > 1 or not line_of(one.q_site, one.k_site).may_hold):
+        known = all(isinstance(leaf, np.ndarray) for site in (one.q_site, one.k_site) for leaf in site[:3])
+        if _is_row(one) and (devices > 1 or (known and not line_of(one.q_site, one.k_site).holds)):
             return f"it reads the bias of {one.encoding} by places in the arrays, and tokens do not stand side by side"
     if "sink" in encoding.hooks and not all(map(_is_row, biases)):
         return f"{encoding} has a sink and a bias that is a difference of numbers of key and query"
@@ -77,30 +78,20 @@ def _is_difference(one: Acting, causal: bool) -> bool:
     return causal and known and np.array_equal(*positions) and one.encoding.is_difference(one.k_site)
 
 
-class Line(NamedTuple):
-    """Whether the offset of related pairs is first + s - t, with s and t the places of key and query in the arrays."""
-
-    first: Int32[Array, ""]
-    holds: Bool[Array, ""]
-
-    @property
-    def may_hold(self) -> bool:
-        """Whether it is not known to be false when a program is traced."""
-        return isinstance(self.holds, jax.core.Tracer) or bool(self.holds)
-
-
 def line_of(q_site: Site, k_site: Site) -> Line:
-    """The line of whole positions on one axis, found in O(T log T)."""
+    """The line of whole positions on one axis, found in O(T log T); one for all sequences of a batch."""
     where = numpy_if_known(*q_site[:3], *k_site[:3])
     (q_lead, q_document), (k_lead, k_document) = (_leads(where, site) for site in (q_site, k_site))
     q = where.argmax(q_document > 0)
     k = where.argmax((k_document == q_document[q]) & (k_document > 0))
-    first = k_lead[k] - q_lead[q]
-    document, lead = (where.concatenate(x) for x in ((q_document, k_document), (q_lead + first, k_lead)))
+    least = most = (k_lead[k] - q_lead[q]).astype(np.int32)
+    if where is jnp:
+        least, most = of_batch(least, most)
+    document, lead = (where.concatenate(x) for x in ((q_document, k_document), (q_lead + least, k_lead)))
     order = where.argsort(document, stable=True)
     document, lead = document[order], lead[order]
     same = (lead[1:] == lead[:-1]) | (document[1:] != document[:-1]) | (document[1:] == 0)
-    return Line(first.astype(np.int32), where.all(same))
+    return Line(least, for_all(where.all(same)) & (least == most))
 
 
 def _leads(where, site: Site) -> tuple[Int32[Array, " T"], Int32[Array, " T"]]:
@@ -154,7 +145,9 @@ def pallas_tpu(
         raise ValueError(f"the kernel for TPUs cannot: {reason}; take implementation='blockwise'")
     blocks = blocks or (_block(len(x.q)), _block(len(x.k)))
     masks = encoding.mask().terms(x.q_site, x.k_site)
-    kernel = KernelPlan(tuple(m.mask for m in masks), scale, x.q_order is not None, *blocks, _MEMORY, interpret)
+    all_stand = all(isinstance(site.prefix, np.ndarray) and not site.prefix.any() for site in (x.q_site, x.k_site))
+    static = tuple(term.mask for term in masks), scale, x.q_order is not None, all_stand
+    kernel = KernelPlan(*static, *blocks, _MEMORY, interpret)
     tables = _tables(kernel, encoding, x)
     plan = _Plan(encoding, part._replace(orders=None), kernel, isinstance(tables.holds, np.bool_ | bool))
     out, log_total = _attention(plan, (x, tables))
@@ -262,7 +255,7 @@ def _operands(plan: _Plan, x: Operands, tables: _Tables, terms: dict[str, jax.Ar
 
 def _tables(plan: KernelPlan, encoding: Encoding, x: Operands) -> _Tables:
     lines = [line_of(one.q_site, one.k_site) for one in biased(encoding, None, x.q_site, x.k_site) if _is_row(one)]
-    unknown = [for_all(line.holds) for line in lines if isinstance(line.holds, jax.core.Tracer)]
+    unknown = [line.holds for line in lines if not isinstance(line.holds, np.bool_)]
     masks = encoding.mask().terms(x.q_site, x.k_site)
     sides = (
         (x.q_site, x.q_order, [term.q[0] for term in masks], 0, plan.q_block),

@@ -29,6 +29,7 @@ class KernelPlan(NamedTuple):
     masks: tuple[Mask, ...]
     scale: float
     causal: bool
+    all_stand: bool  # whether no token is known to stand nowhere
     q_block: int
     k_block: int
     memory: int  # bytes of the vector memory that a kernel may take
@@ -183,7 +184,7 @@ def _gradient_step(plan: KernelPlan, x: SimpleNamespace) -> None:
         here = pl.ds(pl.multiple_of(i * plan.q_block, LANES), plan.q_block)
         x.d_q[:, here] += _dot(x.k[...], d_product, 0, 0)
         if hasattr(x, "row"):
-            related = d_s if is_whole else jnp.where(apart(_pairs(x)), 0.0, d_s)
+            related = d_s if is_whole or plan.all_stand else jnp.where(apart(_pairs(x)), 0.0, d_s)
             x.d_row[:, _window(plan, x, i, j)] += gathered(related)
         if hasattr(x, "potential"):
             x.potential_sum[...] += sum(d_s[:, at : at + LANES] for at in range(0, plan.q_block, LANES))
@@ -216,7 +217,7 @@ def _logits(plan: KernelPlan, x: SimpleNamespace, i, j, is_whole: bool):
     pairs = None if is_whole else _pairs(x)
     if hasattr(x, "row"):
         bias = spread(x.row[:, _window(plan, x, i, j)], plan.k_block, plan.q_block)
-        s = s + (bias if is_whole else jnp.where(apart(pairs), 0.0, bias))
+        s = s + (bias if is_whole or plan.all_stand else jnp.where(apart(pairs), 0.0, bias))
     if hasattr(x, "potential"):
         s = s + jnp.broadcast_to(x.potential[...], (EIGHT, plan.k_block)).T[:, :1]
     return s if is_whole else jnp.where(seen(plan.masks, plan.causal, pairs), s, HIDDEN)
