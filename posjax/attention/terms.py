@@ -15,7 +15,7 @@ from jaxtyping import Int32
 
 from posjax.encoding import Acting, Array, Encoding, Params, Site, acting
 from posjax.encodings.pairs import OffsetBias
-from posjax.mask import Mask
+from posjax.mask import Coordinates, Mask
 
 HIDDEN = -1e30  # the logit of a hidden key
 DOCUMENT, ORDER, STANDS, POSITIONS = 0, 1, 2, 3  # rows of the marks, followed by one for each term
@@ -46,7 +46,7 @@ def biased(encoding: Encoding, params: Params, q_site: Site, k_site: Site) -> li
     return [one for one in acting(encoding, params, q_site, k_site) if not has_no_bias(one.encoding)]
 
 
-def lines_refusal(named: list[tuple[str, tuple[Array, ...]]]) -> str | None:
+def lines_refusal(named: list[tuple[str, Coordinates]]) -> str | None:
     """Why a kernel cannot mark the positions of terms, (name, coordinates) each; None if it can."""
     for name, position in named:
         if len(position) > 1:

@@ -19,7 +19,14 @@ from posjax.attention.dense import WHOLE, Operands, Part
 from posjax.attention.terms import DOCUMENT, ORDER, STANDS, biased, is_of_offset, lines_refusal, marks
 from posjax.attention.tiles import may_see, tile_bounds
 from posjax.attention.tpu.rows import EIGHT, LANES
-from posjax.attention.tpu.steps import PARTLY, WHOLLY, KernelOperands, KernelPlan, gradients, outputs
+from posjax.attention.tpu.steps import (
+    PARTLY,
+    WHOLLY,
+    KernelOperands,
+    KernelPlan,
+    tpu_attention,
+    tpu_attention_gradients,
+)
 from posjax.encoding import Acting, Array, Encoding, Site, axes
 from posjax.encodings.offsets import Line, for_all, of_batch
 from posjax.encodings.tables import numpy_if_known
@@ -170,7 +177,7 @@ def _forward(plan: _Plan, given: tuple[Operands, _Tables]):
     x, tables = given
 
     def in_kernel(x):
-        out, log_total = outputs(plan.kernel, _operands(plan, x, tables, _terms(plan, x, tables)))
+        out, log_total = tpu_attention(plan.kernel, _operands(plan, x, tables, _terms(plan, x, tables)))
         return jnp.moveaxis(out, 0, 1)[: len(x.q)], log_total[:, : len(x.q)]
 
     return in_kernel(x) if plan.on_line else jax.lax.cond(tables.holds, in_kernel, _in_tiles(plan), x)
@@ -210,7 +217,7 @@ def _pulled(plan: _Plan, x: Operands, tables: _Tables, found, cotangents) -> Ope
     added = [(0, 0), (0, operands.q.shape[1] - len(x.q))]
     inner = jnp.einsum("the,the->ht", d_out, out, preferred_element_type=jnp.float32) - d_log_total
     by_head = jnp.pad(jnp.moveaxis(d_out, 1, 0), [*added, (0, 0)]).astype(x.v.dtype)
-    grads = gradients(plan.kernel, operands, by_head, jnp.pad(log_total, added), jnp.pad(inner, added))
+    grads = tpu_attention_gradients(plan.kernel, operands, by_head, jnp.pad(log_total, added), jnp.pad(inner, added))
     params, q_site, k_site = joined(pull({name: grads[name] for name in terms})[0])
     factors = {name: _of_tokens(grads[name], y) for name, y in (("q", x.rotated_q), ("k", x.rotated_k), ("v", x.v))}
     nothing = dict(q=jnp.zeros_like(x.q), k=jnp.zeros_like(x.k), v=factors["v"])

@@ -6,6 +6,7 @@ heads, then over one side of the tiles, then over the other. Gradients of querie
 memory for a whole head; nothing is added up across heads, so results are the same bit for bit.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -90,7 +91,8 @@ class _Side(NamedTuple):
         return found
 
 
-def outputs(plan: KernelPlan, x: KernelOperands) -> tuple[Float[jax.Array, "H T E"], Float[jax.Array, "H T"]]:
+@functools.partial(jax.jit, static_argnums=0)  # traced once for all layers that are alike
+def tpu_attention(plan: KernelPlan, x: KernelOperands) -> tuple[Float[jax.Array, "H T E"], Float[jax.Array, "H T"]]:
     """The output, and the log of the softmax's denominator: -HIDDEN for a query that sees no key."""
     (heads, length, _), width = x.q.shape, x.v.shape[2]
     side = _Side(lambda i, j, fetched_k, _: (i, fetched_k[j, i]), plan, heads // len(x.k))
@@ -132,12 +134,13 @@ def _output_step(plan: KernelPlan, x: SimpleNamespace) -> None:
         x.log_total[...] = jnp.where(some, x.peak[...] + jnp.log(total), -HIDDEN)
 
 
-def gradients(plan: KernelPlan, x: KernelOperands, d_out, log_total, inner) -> dict[str, jax.Array]:
+@functools.partial(jax.jit, static_argnums=0)
+def tpu_attention_gradients(plan: KernelPlan, x: KernelOperands, d_out, log_total, inner) -> dict[str, jax.Array]:
     """Gradients by the names of the operands, those of keys and values for each head of queries.
 
     Args:
       d_out: [H, T, E], in the dtype of v.
-      log_total: [H, T], of `outputs`.
+      log_total: [H, T], of `tpu_attention`.
       inner: [H, T], what is subtracted from the gradient of each weight.
     """
     (heads, length, width), (_, keys, value_width) = x.q.shape, x.v.shape
@@ -274,7 +277,6 @@ def _call(
             dimension_semantics=("parallel", "arbitrary", "arbitrary"), vmem_limit_bytes=plan.memory
         ),
         interpret=plan.interpret,
-        name=f"attention{step.__name__.removesuffix('_step')}",
     )
     found = run(x.fetched_k, x.fetched_q, x.tiles, *(array for array, _ in given.values()))
     return dict(zip(out, found, strict=True))
