@@ -103,7 +103,10 @@ def test_every_member_that_it_takes(case):
 @slow
 def test_sums_of_gates_have_their_gradient():
     """A potential beside a row, where padding follows."""
-    site, rng = pj.Site(np.arange(LENGTH), np.repeat([1, 0], [200, 30]).astype(np.int32)), np.random.default_rng(1)
+    site, rng = (
+        pj.Site(np.arange(LENGTH, dtype=np.int32), np.repeat([1, 0], [200, 30]).astype(np.int32)),
+        np.random.default_rng(1),
+    )
     encoding = pj.parse("fox() + kerple()")
     params = encoding.init(jax.random.key(1), pj.Dims(HEADS * WIDTH, HEADS, WIDTH))
     shapes = (LENGTH, HEADS, WIDTH), (LENGTH, KEY_HEADS, WIDTH), (LENGTH, KEY_HEADS, WIDTH)
