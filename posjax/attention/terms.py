@@ -1,8 +1,8 @@
 """What kernels know of a composition: the members that have a bias, its masks, and marks of where tokens stand.
 
-A member says once what its bias is, and every kernel takes what it can: a function of the offset (`OffsetBias`), element by
-element of a few constants of the head (`ElementwiseBias`), or a difference of numbers of key and query
-(`Encoding.is_difference`).
+A member declares its bias once, and every kernel takes the forms that it can compute: a function of the offset
+(`OffsetBias`), the same element by element from a few constants of the head (`ElementwiseBias`), or a difference of
+numbers of key and query (`Encoding.is_difference`).
 """
 
 from collections.abc import Callable

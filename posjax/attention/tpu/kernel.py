@@ -293,7 +293,7 @@ def _whole(plan: KernelPlan, q_marks: Int32[Array, "R T"], k_marks: Int32[Array,
 
 
 def _known_tiles(plan: KernelPlan, encoding: Encoding, x: Operands, shape: tuple[int, int]) -> Bool[np.ndarray, "O N"]:
-    """The tiles that may be seen by what is known when a program is traced: by sites and orders, or by orders alone."""
+    """The tiles that may be seen by sites and orders, or by orders alone, as far as a traced program knows them."""
     orders = [x.q_order, x.k_order]
     if not all(isinstance(leaf, np.ndarray) for leaf in orders):
         return np.ones(shape, bool)

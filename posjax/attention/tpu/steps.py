@@ -136,12 +136,12 @@ def _output_step(plan: KernelPlan, x: SimpleNamespace) -> None:
 
 @functools.partial(jax.jit, static_argnums=0)
 def tpu_attention_gradients(plan: KernelPlan, x: KernelOperands, d_out, log_total, inner) -> dict[str, jax.Array]:
-    """Gradients by the names of the operands, those of keys and values for each head of queries.
+    """Gradients by the names of the operands; keys and values have one for each head of queries.
 
     Args:
       d_out: [H, T, E], in the dtype of v.
       log_total: [H, T], of `tpu_attention`.
-      inner: [H, T], what is subtracted from the gradient of each weight.
+      inner: [H, T], to be subtracted from the gradient of each weight.
     """
     (heads, length, width), (_, keys, value_width) = x.q.shape, x.v.shape
     # Gradients of grouped queries are summed after the kernel, so they are not rounded before.
