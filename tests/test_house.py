@@ -43,7 +43,7 @@ LINES = {
     "experiments/report": 3_433,  # a results page
     "experiments/studies": 2_684,  # no random data, tokens without text: +6
     "configs": 4_962,  # six papers at their own size: +590; optimizers, averages, streams: +20
-    "tests": 39_660,  # a kernel for TPUs: +239; described machines: +258; trainings: +150; augmentation: +450; tokens, streams, optimizers: +700
+    "tests": 39_660,  # a kernel for TPUs: +239; trainings: +150; augmentation: +450; tokens, streams, optimizers: +700
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {
