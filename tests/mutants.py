@@ -148,8 +148,8 @@ prefill forgets the scale | posjax/attention/cache.py | attention/test_scales.py
 + implementation=implementation, softcap=softcap, consumed=consumed)
 
 a sink has the share of its opposite | posjax/attention/blockwise.py | attention/test_sinks_and_values.py -k share
-- share = jax.nn.sigmoid(log_total - of_queries(sink))
-+ share = jax.nn.sigmoid(log_total + of_queries(sink))
+- share = jax.nn.sigmoid(log_total - of_queries(part.own_heads(sink, sink.ndim - 1)))
++ share = jax.nn.sigmoid(log_total + of_queries(part.own_heads(sink, sink.ndim - 1)))
 
 a sink gives logits no gradient | posjax/attention/blockwise.py | encodings/test_properties.py -k "tiles and learned_sink"
 - jnp.moveaxis(out, 1, 0).astype(jnp.float32), axis=-1) - d_log_total

@@ -194,6 +194,7 @@ def test_the_table_has_every_encoding_on_every_machine():
 # Lowered without the compilers of TPUs and GPUs: kernels check their own programs then.
 DEVICES = {
     "splash": ("tpu", AbstractDevice("TPU v5 lite", 1, "tpu")),
+    "pallas_tpu": ("tpu", AbstractDevice("TPU v5 lite", 1, "tpu")),
     "cudnn": ("cuda", AbstractDevice("NVIDIA H100 80GB HBM3", None, "gpu")),
     "pallas": ("cuda", AbstractDevice("NVIDIA H100 80GB HBM3", None, "gpu")),
 }
@@ -201,7 +202,9 @@ DEVICES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.thorough)])
-@pytest.mark.parametrize("kernel", ["splash", "cudnn", pytest.param("pallas", marks=pytest.mark.thorough)])
+@pytest.mark.parametrize(
+    "kernel", ["splash", "pallas_tpu", "cudnn", pytest.param("pallas", marks=pytest.mark.thorough)]
+)
 def test_encodings_are_lowered_with_every_kernel_that_takes_them(kernel, every, monkeypatch):
     """The table's layers, shorter, of one encoding of each set of hooks, or of all; images have an odd number of tokens."""
     monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91300)  # no cuDNN is here

@@ -60,9 +60,9 @@ def attend(
         T == S.
       q_order, k_order: replace array order in causality, for tokens that are shuffled or a part of a sequence: a query sees
         the keys whose order is at most its own.
-      implementation: "dense" builds the logits, "blockwise" only tiles of them, "pallas" is a kernel for GPUs, "cudnn" and
-        "splash" are jax's own for GPUs and TPUs, "tokamax" is a library's; or one of your own
-        (`posjax.attention.register`). "auto" takes what `choose` says for the platform, length and encoding.
+      implementation: "dense" builds the logits, "blockwise" only tiles of them, "pallas" is a kernel for GPUs,
+        "pallas_tpu" one for TPUs, "cudnn" and "splash" are jax's own for GPUs and TPUs, "tokamax" is a library's; or one
+        of your own (`posjax.attention.register`). "auto" takes what `choose` says for the platform, length and encoding.
       scale: of the logits before the bias, a number or a traced scalar; 1/sqrt(D) by default.
       softcap: keeps the scaled products before the bias within -softcap ... softcap, by softcap tanh(logits / softcap);
         dense, blockwise and tokamax have it.

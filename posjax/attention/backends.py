@@ -121,9 +121,9 @@ def _run_dense(encoding: Encoding, x: Operands, **options):
     return dense(encoding, x, **options)[0]
 
 
-def _kernel() -> Any:
-    """The kernel for GPUs, imported when it is asked for; gpu/README.md tells its state."""
-    return importlib.import_module("posjax.attention.gpu.kernel")
+def _kernel(machine: str = "gpu") -> Any:
+    """The kernel for GPUs, or for TPUs, imported when it is asked for; gpu/README.md and tpu/README.md tell their state."""
+    return importlib.import_module(f"posjax.attention.{machine}.kernel")
 
 
 def _split_refusal(asked: Asked) -> str | None:
@@ -150,8 +150,8 @@ def _pallas_leads(asked: Asked) -> bool:
     return logits * heads * asked.batch > _LARGE or (logits > _SHORT and all(map(_was_timed, members(asked.encoding))))
 
 
-def _splash_leads(asked: Asked) -> bool:
-    """Whether splash attention is preferred to dense attention, which is cheaper for few tokens."""
+def _many(asked: Asked) -> bool:
+    """Whether a kernel for TPUs is preferred to dense attention, which is cheaper for few tokens."""
     (queries, heads, _), keys = asked.operands.q.shape, asked.operands.k.shape[0]
     return queries * keys > _FEW or queries * keys * heads * asked.batch > _HELD
 
@@ -188,11 +188,22 @@ BACKENDS = {
         parts=True,
         hooks=_MASKS,
     ),
+    # Behind splash attention in "auto", which takes the last one that can.
+    "pallas_tpu": Backend(
+        lambda *given, **options: _kernel("tpu").pallas_tpu(*given, **options),
+        lambda asked: (
+            _split_refusal(asked) or _kernel("tpu").refusal(asked.encoding, asked.operands, devices=asked.devices)
+        ),
+        "tpu",
+        preferred=_many,
+        parts=True,
+        hooks=_IN_SPLASH,
+    ),
     "splash": Backend(
         splash,
         lambda asked: _split_refusal(asked) or splash_refusal(asked.encoding, asked.operands),
         "tpu",
-        preferred=_splash_leads,
+        preferred=_many,
         parts=True,
         hooks=_IN_SPLASH,
     ),

@@ -33,7 +33,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posjax.attention.dense import Operands, capped, visible, with_room
+from posjax.attention.dense import WHOLE, Operands, Part, capped, visible, with_room
 from posjax.attention.devices import device_of
 from posjax.attention.tile_bias import TileBias, known_on_line, reads_content, tile_bias_of
 from posjax.attention.tiles import Plan, add, cut, padded, read, seen_tiles, tile_sizes, write
@@ -54,23 +54,36 @@ def blockwise(
 
     `tile` is the largest number of tokens on a side of a tile; None takes a number that suits the encoding.
     """
+    out, log_total = without_sink(encoding, x, scale=scale, softcap=softcap, tile=tile)
+    return with_sink(encoding, x.params, x.q_site, out, log_total)
+
+
+def without_sink(
+    encoding: Encoding, x: Operands, *, scale: float, softcap: float | None = None, tile: int | None = None
+) -> tuple[Float[jax.Array, "T H F"], Float[jax.Array, "H T"]]:
+    """The output of `blockwise` before a sink has its share, and the log of the softmax's denominator."""
     plan, length = plan_of(encoding, x.q, x.k, scale=scale, softcap=softcap, tile=tile), x.q.shape[0]
     plan = plan._replace(on_line=known_on_line(x.q_site) and known_on_line(x.k_site))
     out, log_total = _attention(plan, laid_out(plan, x))
-    return with_sink(encoding, x.params, x.q_site, out[:length], log_total[:, :length])
+    return out[:length], log_total[:, :length]
 
 
 def with_sink(
-    encoding: Encoding, params: Params, q_site: Site, out: Float[Array, "T H E"], log_total: Float[Array, "H T"]
+    encoding: Encoding,
+    params: Params,
+    q_site: Site,
+    out: Float[Array, "T H E"],
+    log_total: Float[Array, "H T"],
+    part: Part = WHOLE,
 ):
     """The output with the encoding's sink in the softmax: out Z / (Z + exp(sink)). What `weigh` has weighed has no sink.
 
     log_total is log Z, the log of the softmax's denominator without the sink.
     """
-    sink = encoding.sink(params, q_site, out.shape[1])
+    sink = encoding.sink(params, q_site, part.all_heads(out.shape[1]))
     if sink is None:
         return out
-    share = jax.nn.sigmoid(log_total - of_queries(sink))
+    share = jax.nn.sigmoid(log_total - of_queries(part.own_heads(sink, sink.ndim - 1)))
     return (out * share.T[..., None]).astype(out.dtype)
 
 

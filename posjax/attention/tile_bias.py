@@ -9,10 +9,11 @@ import jax.numpy as jnp
 from jaxtyping import Bool, Float, Int32
 
 from posjax.attention.dense import Operands, capped, read_beside, repeated, visible
+from posjax.attention.terms import has_no_bias, is_of_offset
 from posjax.attention.tiles import ON_K, ON_Q, Plan, add, cut
 from posjax.encoding import Array, Encoding, Params, Site, axes, members, side_by_side
 from posjax.encodings.offsets import choose
-from posjax.encodings.pairs import OffsetBias, toeplitz
+from posjax.encodings.pairs import toeplitz
 
 
 def reads_content(
@@ -264,7 +265,7 @@ def tile_bias_of(plan: Plan, operands: Operands) -> TileBias:
 
 def _knows_offsets_only(encoding: Encoding) -> bool:
     """Whether the bias of two tokens of a document depends only on how far apart they stand."""
-    return all(type(member).bias in (Encoding.bias, OffsetBias.bias) for member in members(encoding))
+    return all(has_no_bias(member) or is_of_offset(member) for member in members(encoding))
 
 
 def _one_document(site: Site) -> Site:

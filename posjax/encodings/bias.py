@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from posjax.encoding import Array, Encoding, Needs, Site, axes, rises, stands
 from posjax.encodings.angles import angles, axial
-from posjax.encodings.pairs import HIDDEN, ElementwiseBias, Steps, length, per_head, related
+from posjax.encodings.pairs import HIDDEN, ElementwiseBias, OffsetBias, Steps, length, pairwise, per_head
 from posjax.spec import nearest, register
 
 _DIRECTIONS = ["both", "offset", "split"]
@@ -371,13 +371,13 @@ def _softplus_inverse(x: Float[jax.Array, " H"]) -> Float[jax.Array, " H"]:
 
 @register("sandwich")
 @dataclass(frozen=True)
-class Sandwich(Encoding):
+class Sandwich(OffsetBias):
     """The inner product of two sinusoidal codes: sum_c cos((q - k) base^(-2c/dim)), over 8h/H for head h = 1 ... H.
 
     Chi et al. (2022), arXiv 2212.10356: dim is their d-bar, 128 whatever the model's width; c = 0 ... dim/2 - 1.
     With A position axes each has the frequencies of dim/A channels, and their sums add up.
-    Computed as that inner product, so no array beyond the tile is wider than dim. Zero where a token stands nowhere,
-    and not scaled by 1/sqrt(D).
+    Computed as that sum, of each offset once where tokens stand side by side. Zero where a token stands nowhere, and not
+    scaled by 1/sqrt(D).
 
     Raises:
       ValueError: for a dim that is not positive and even, is above 2^16, or (on call) cannot be shared by the axes; for a
@@ -399,14 +399,12 @@ class Sandwich(Encoding):
         if self.dim < 2 or self.dim % 2:
             raise ValueError(f"sandwich needs a positive even dim, got {self.dim}")
 
-    def bias(self, params, q, q_site, k, k_site):
-        num_heads = q.shape[1]
-        similarity = jnp.matmul(self._code(q_site), self._code(k_site).T, precision="highest")
-        bias = per_head(num_heads / (8 * np.arange(1, num_heads + 1))) * similarity
-        return jnp.where(related(q_site, k_site), bias, 0.0)
+    def of_offset(self, params, offset, num_heads):
+        wave = axial(self.base, offset.shape[-1], self.dim // 2, "sandwich: a dim")
 
-    def _code(self, site: Site) -> Float[jax.Array, "T C"]:
-        position = self.coordinates(site)
-        num_axes = position.shape[1]
-        angle = angles(position, axial(self.base, num_axes, self.dim // 2, "sandwich: a dim"))
-        return jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=1)
+        def similarity(offset):
+            angle = angles(offset.reshape(-1, offset.shape[-1]), wave)
+            return jnp.sum(jnp.cos(angle), axis=1).reshape(*offset.shape[:-1], 1)
+
+        bias = pairwise(similarity, jnp.asarray(offset, jnp.float32), self.dim // 2)
+        return per_head(num_heads / (8 * np.arange(1, num_heads + 1))) * bias

@@ -47,26 +47,26 @@ def line_of(q_site: Site, k_site: Site) -> Line:
     most = where.max(where.where(pairs, first, -_ENOUGH))
     if where is np:
         return Line(int(least), bool(least >= most))
-    least, most = _of_batch(least, most)
+    least, most = of_batch(least, most)
     return Line(least, least >= most)
 
 
 @jax.custom_batching.custom_vmap
-def _of_batch(least: Int32[Array, ""], most: Int32[Array, ""]):
+def of_batch(least: Int32[Array, ""], most: Int32[Array, ""]):
     """The least and the greatest value in the batch: given a condition with a batch axis, `cond` computes both branches."""
     return least, most
 
 
-@_of_batch.def_vmap
+@of_batch.def_vmap
 def _of_batch_rule(axis_size, batched, least, most):
     least = jnp.min(least) if batched[0] else least
     most = jnp.max(most) if batched[1] else most
-    return _of_batch(least, most), (False, False)
+    return of_batch(least, most), (False, False)
 
 
 def for_all(flag: Bool[Array, ""] | np.bool_ | bool) -> Bool[Array, ""] | np.bool_ | bool:
     """Whether it holds for all sequences of a batch, under `jax.vmap`: without a batch axis."""
-    return _of_batch(flag.astype(jnp.int32), jnp.int32(1))[0] > 0 if isinstance(flag, jax.core.Tracer) else flag
+    return of_batch(flag.astype(jnp.int32), jnp.int32(1))[0] > 0 if isinstance(flag, jax.core.Tracer) else flag
 
 
 def choose(holds: Bool[Array, ""] | np.bool_ | bool, then: Callable, otherwise: Callable, *operands):

@@ -54,6 +54,9 @@ class Viewed(Placed):
         # Channels of all views lie side by side.
         return super().needs | (Needs.HEAD_DIM if "product" in self.hooks else Needs(0))
 
+    def is_difference(self, site):
+        return "bias" not in self.hooks  # under several views it is none
+
     def __rshift__(self, other):
         return Viewed(self.position_map, self.encoding >> other)
 

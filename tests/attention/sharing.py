@@ -20,6 +20,8 @@ import posjax as pj
 from posjax.attention import BEFORE_ATTENTION, Backend, ContextParallel, attend_parallel, register
 from posjax.attention.library import splash, splash_refusal
 from posjax.attention.parallel import to_zigzag
+from posjax.attention.tpu.kernel import pallas_tpu
+from posjax.attention.tpu.kernel import refusal as tpu_refusal
 from posjax.encoding import Needs
 from posjax.models import BlockConfig, Decoder, ViT
 
@@ -170,6 +172,9 @@ hooks = frozenset({"mask", "sink"})
 register(
     "splash_interpret", Backend(functools.partial(splash, interpret=True), _splash_refusal, parts=True, hooks=hooks)
 )
+refuse_on_tpu = lambda asked: tpu_refusal(asked.encoding, asked.operands, devices=asked.devices)  # noqa: E731
+run_as_on_tpu = functools.partial(pallas_tpu, interpret=True)
+register("pallas_tpu_interpret", Backend(run_as_on_tpu, refuse_on_tpu, parts=True))
 CHECKS = {check.__name__: check for check in (differences, arrays, models, zigzags)}
 
 

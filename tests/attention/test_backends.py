@@ -102,6 +102,7 @@ def test_splash_takes_biases_that_are_differences():
         ("alibi(direction='split')", pj.sites(8), True),
         ("alibi()", pj.sites(8)._replace(prefix=np.eye(8, dtype=np.int32)[0]), True),
         ("fox() + t5()", pj.sites(8), True),
+        ("self_extend(2, 3) >> alibi()", pj.sites(8), True),
     ],
 )
 def test_splash_refuses_other_biases(spec, site, causal):
@@ -311,7 +312,10 @@ def test_cudnn_refuses_the_shapes_that_jax_refuses(capability, simulated_gpu):
         ("stick_breaking()", 4096, jnp.bfloat16, "gpu", "9.0", False, "blockwise"),
         ("rope()", 2048, jnp.float32, "tpu", None, True, "splash"),
         ("rope() + learned_sink()", 2048, jnp.float32, "tpu", None, True, "splash"),
-        ("alibi()", 2048, jnp.float32, "tpu", None, True, "blockwise"),
+        ("alibi()", 2048, jnp.float32, "tpu", None, True, "pallas_tpu"),
+        ("rope() + t5()", 1024, jnp.bfloat16, "tpu", None, False, "pallas_tpu"),
+        ("t5()", 256, jnp.bfloat16, "tpu", None, False, "dense"),
+        ("fire()", 2048, jnp.bfloat16, "tpu", None, False, "blockwise"),
         ("rope() + alibi()", 2048, jnp.float32, "tpu", None, False, "splash"),
     ],
 )

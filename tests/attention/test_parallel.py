@@ -61,6 +61,18 @@ SHARED += [  # kernels, with 3 devices that share the heads, and 2 that share qu
     ["rope() + window(4)", LINE, 2, 1, "zigzag", "gather", False, "splash_interpret", 3],
     ["rope() + alibi() + t5()", LINE, 1, 2, "zigzag", "gather", True, "pallas_interpret", 3],
     ["rope()", GRID, 1, 1, "zigzag", "gather", False, "splash_interpret", 3],
+    ["rope() + t5() + learned_sink(stddev=1)", LINE, 2, 1, "zigzag", "gather", True, "pallas_tpu_interpret", 3],
+    [
+        "randomized(length=64) >> (t5() + learned_sink(stddev=1))",
+        LINE,
+        1,
+        1,
+        "zigzag",
+        "gather",
+        True,
+        "pallas_tpu_interpret",
+        3,
+    ],
 ]
 SHARED += [[spec, kind, 2, 4, "zigzag", "gather", False] for kind in (LINE, GRID) for spec in sums_of(kind)]
 

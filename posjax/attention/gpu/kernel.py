@@ -10,7 +10,8 @@ from jaxtyping import Float, Int32
 
 from posjax.attention.dense import WHOLE, Operands, Part
 from posjax.attention.gpu.steps import KernelOperands, KernelPlan, attention
-from posjax.attention.gpu.terms import biased, marks, supported, terms
+from posjax.attention.gpu.terms import supported, terms
+from posjax.attention.terms import biased, lines_refusal, marks
 from posjax.attention.tiles import may_see, tile_bounds
 from posjax.encoding import Array, Encoding, Site
 from posjax.mask import coordinates
@@ -32,12 +33,7 @@ def refusal(encoding: Encoding, x: Operands, *, interpret: bool = False) -> str 
         return f"the kernel holds head dims up to 128, got {wide}"
     biases = [(str(one.encoding), coordinates(one.q_site)) for one in biased(encoding, None, x.q_site, x.k_site)]
     masks = [(f"the mask of {encoding}", term.q) for term in encoding.mask().terms(x.q_site, x.k_site)]
-    for name, position in biases + masks:
-        if len(position) > 1:
-            return f"{name} is computed on a line in the kernel, positions have {len(position)} axes"
-        if not jnp.issubdtype(position[0].dtype, jnp.integer):
-            return f"{name} has positions of {position[0].dtype}, to which the kernel gives no gradient"
-    return None
+    return lines_refusal(biases + masks)
 
 
 def pallas(

@@ -1,19 +1,15 @@
 """The biases and the masks of a composition, as the GPU kernel computes them for one head and one tile."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int32
 
-from posjax.encoding import Acting, Array, Encoding, Params, Site, acting, members
-from posjax.encodings.pairs import ElementwiseBias, OffsetBias
+from posjax.attention.terms import HIDDEN, POSITIONS, Pairs, apart, biased, has_no_bias, is_of_offset, seen
+from posjax.encoding import Encoding, Params, Site, members
+from posjax.encodings.pairs import ElementwiseBias
 from posjax.mask import Coordinates, Mask, coordinates
-
-HIDDEN = -1e30  # the logit of a hidden key
-DOCUMENT, ORDER, STANDS, POSITIONS = 0, 1, 2, 3  # rows of the marks, followed by one for each term
 
 
 class Bias(NamedTuple):
@@ -39,18 +35,14 @@ class Terms(NamedTuple):
 def supported(encoding: Encoding) -> str | None:
     """Why the kernel cannot compute what this encoding does within attention; None if it can."""
     for member in members(encoding):
-        if not (_has_no_bias(member) or _is_elementwise(member)):
+        if not (has_no_bias(member) or _is_elementwise(member)):
             return f"the bias of {member} is not written for a kernel (ElementwiseBias in posjax/encodings/pairs.py)"
     return None
 
 
-def _has_no_bias(member: Encoding) -> bool:
-    return type(member).bias is Encoding.bias
-
-
 def _is_elementwise(member: Encoding) -> bool:
     """Whether `logit` defines the whole bias: a subclass may have overridden the other methods."""
-    ours = type(member).bias is OffsetBias.bias and isinstance(member, ElementwiseBias)
+    ours = is_of_offset(member) and isinstance(member, ElementwiseBias)
     return ours and type(member).of_offset is ElementwiseBias.of_offset
 
 
@@ -68,38 +60,6 @@ def terms(
     q = [*(mask.q for mask in masks), *(coordinates(one.q_site) for one in biases)]
     k = [*(mask.k for mask in masks), *(coordinates(one.k_site) for one in biases)]
     return Terms(tuple(mask.mask for mask in masks), static), constants, q, k
-
-
-def biased(encoding: Encoding, params: Params, q_site: Site, k_site: Site) -> list[Acting]:
-    """The members that have a bias."""
-    return [one for one in acting(encoding, params, q_site, k_site) if not _has_no_bias(one.encoding)]
-
-
-def marks(
-    site: Site, order: Array | None, positions: list[Array], padding: int, length: int
-) -> Int32[jax.Array, "R N"]:
-    """The marks of tokens, by which the kernel knows where they stand: rows of document, order, whether a token stands
-    somewhere, and positions by term.
-
-    Padding, and the tokens added to fill `length`, have document `padding`.
-    """
-    document = jnp.where(site.segment > 0, site.segment, padding)
-    order = jnp.zeros_like(document) if order is None else order
-    rows = [document, order, jnp.where(site.prefix == 0, 1, 0), *positions]
-    stacked = jnp.stack([jnp.asarray(row, jnp.int32) for row in rows])
-    added = [(0, 0), (0, length - stacked.shape[1])]
-    return jnp.concatenate(
-        [jnp.pad(stacked[:1], added, constant_values=padding), jnp.pad(stacked[1:], added, mode="edge")]
-    )
-
-
-class Pairs(NamedTuple):
-    """Accessors to the marks of a tile's queries and keys, broadcast over the tile."""
-
-    q: Callable[[int], jax.Array]  # a row of the marks, broadcast over the tile
-    k: Callable[[int], jax.Array]
-    q_bounds: Callable[[int], tuple]  # the least and the greatest position of a term
-    k_bounds: Callable[[int], tuple]
 
 
 class View(NamedTuple):
@@ -131,27 +91,16 @@ def _beyond(encoding: ElementwiseBias, index: int, pairs: Pairs) -> tuple | None
 
 def add_bias(static: Terms, found: list[View], causal: bool, s: jax.Array, pairs: Pairs) -> jax.Array:
     """Logits of a tile with every bias, and HIDDEN where the query does not see the key."""
-    seen = pairs.q(DOCUMENT) == pairs.k(DOCUMENT)
-    if causal:
-        seen = seen & (pairs.k(ORDER) <= pairs.q(ORDER))
     if found:
-        s = s + jnp.where(_apart(pairs), 0.0, sum(map(_bias, found)))
-    shown = True
-    for index, mask in enumerate(static.masks):
-        shown = shown & mask.shows((pairs.q(POSITIONS + index),), (pairs.k(POSITIONS + index),))
-    return jnp.where(seen & (shown | _apart(pairs)) if static.masks else seen, s, HIDDEN)
+        s = s + jnp.where(apart(pairs), 0.0, sum(map(_bias, found)))
+    return jnp.where(seen(static.masks, causal, pairs), s, HIDDEN)
 
 
 def pull_bias(found: list[View], d_s: jax.Array, pairs: Pairs) -> list[jax.Array]:
     """Pulls the gradients of a tile's logits, [T, S], back to each learned constant, summed over keys: [T]."""
     learned = [view for view in found if view.learned]
-    d_bias = jnp.where(_apart(pairs), 0.0, d_s) if learned else d_s
+    d_bias = jnp.where(apart(pairs), 0.0, d_s) if learned else d_s
     return [row for view in learned for row in _pull(view, d_bias)]
-
-
-def _apart(pairs: Pairs) -> jax.Array:
-    """Pairs in which a token stands nowhere: they have no bias and no mask hides them."""
-    return pairs.q(STANDS) + pairs.k(STANDS) < 2
 
 
 def _bias(view: View) -> jax.Array:

@@ -1,0 +1,1 @@
+"""Attention in one kernel for TPUs, with biases and their gradients; README.md tells its state."""

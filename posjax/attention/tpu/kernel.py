@@ -1,0 +1,333 @@
+"""Attention for TPUs that computes biases and masks in the kernel, forward and backward, and holds no n x n array.
+
+A bias that is a function of the offset (`OffsetBias`) is a row of numbers, one for each offset, where tokens of a document
+stand side by side; a difference of numbers of key and query is one number for each key. Both are made outside of the
+kernels. Their gradients go back to the encoding's parameters by JAX's own rules. README.md tells the kernels' state.
+"""
+
+import functools
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Bool, Float, Int32
+
+from posjax.attention.blockwise import SAVED, with_sink, without_sink
+from posjax.attention.dense import WHOLE, Operands, Part
+from posjax.attention.terms import DOCUMENT, ORDER, STANDS, biased, is_of_offset, lines_refusal, marks
+from posjax.attention.tiles import may_see, tile_bounds
+from posjax.attention.tpu.rows import EIGHT, LANES
+from posjax.attention.tpu.steps import (
+    PARTLY,
+    WHOLLY,
+    KernelOperands,
+    KernelPlan,
+    tpu_attention,
+    tpu_attention_gradients,
+)
+from posjax.encoding import Acting, Array, Encoding, Site, axes
+from posjax.encodings.offsets import Line, for_all, of_batch
+from posjax.encodings.tables import numpy_if_known
+from posjax.gradients import split_floats, with_gradient
+from posjax.mask import coordinates
+
+_BLOCKS = (512, 384, 256)  # tokens a side of a block; README.md compares sizes
+_MEMORY = 64 * 2**20  # bytes of the vector memory for a kernel
+_HELD = 40 * 2**20  # of these for arrays of whole heads: twice the gradients of queries, the row and its gradient
+
+
+def refusal(encoding: Encoding, x: Operands, *, devices: int = 1) -> str | None:
+    """Why the kernel cannot compute this attention; None if it can.
+
+    Args:
+      devices: that share the queries of a sequence.
+    """
+    if not (x.q.dtype == x.k.dtype == x.v.dtype) or x.q.dtype not in (jnp.bfloat16, jnp.float32):
+        return f"q, k and v must be bfloat16, or float32, all three; got {x.q.dtype}, {x.k.dtype} and {x.v.dtype}"
+    width = (x.q if x.rotated_q is None else x.rotated_q).shape[-1]
+    rows, held = sum(map(_padded, (len(x.q), len(x.k)))), 4 * 2 * _padded(len(x.q)) * width
+    if held + 4 * 4 * 8 * rows > _HELD:
+        return f"it holds gradients of a head's queries in the vector memory: {len(x.q)} of {width} channels do not fit"
+    masks = [(f"the mask of {encoding}", term.q) for term in encoding.mask().terms(x.q_site, x.k_site)]
+    biases = biased(encoding, None, x.q_site, x.k_site)
+    if reason := lines_refusal(masks):
+        return reason
+    for one in biases:
+        if not _is_row(one) and not _is_difference(one, x.q_order is not None):
+            return _bias_refusal(one)
+        known = all(isinstance(leaf, np.ndarray) for site in (one.q_site, one.k_site) for leaf in site[:3])
+        if _is_row(one) and (devices > 1 or (known and not line_of(one.q_site, one.k_site).holds)):
+            return f"it reads the bias of {one.encoding} by places in the arrays, and tokens do not stand side by side"
+    if "sink" in encoding.hooks and not all(map(_is_row, biases)):
+        return f"{encoding} has a sink and a bias that is a difference of numbers of key and query"
+    return None
+
+
+def _bias_refusal(one: Acting) -> str:
+    if is_of_offset(one.encoding):
+        return lines_refusal([(f"the bias of {one.encoding}", coordinates(one.q_site))])
+    return (
+        f"the bias of {one.encoding} is not known to be a function of the offset (OffsetBias in posjax/encodings/pairs.py) "
+        "nor, in causal attention, a difference of numbers of key and query (`is_difference`)"
+    )
+
+
+def _is_row(one: Acting) -> bool:
+    return is_of_offset(one.encoding) and lines_refusal([("", coordinates(one.q_site))]) is None
+
+
+def _is_difference(one: Acting, causal: bool) -> bool:
+    """Whether the bias is known to be a potential's difference: as for splash attention, of queries that are the keys."""
+    positions = one.q_site.position, one.k_site.position
+    known = all(isinstance(position, np.ndarray) for position in positions)
+    return causal and known and np.array_equal(*positions) and one.encoding.is_difference(one.k_site)
+
+
+def line_of(q_site: Site, k_site: Site) -> Line:
+    """The line of whole positions on one axis, found in O(T log T); one for all sequences of a batch."""
+    where = numpy_if_known(*q_site[:3], *k_site[:3])
+    (q_lead, q_document), (k_lead, k_document) = (_leads(where, site) for site in (q_site, k_site))
+    q = where.argmax(q_document > 0)
+    k = where.argmax((k_document == q_document[q]) & (k_document > 0))
+    least = most = (k_lead[k] - q_lead[q]).astype(np.int32)
+    if where is jnp:
+        least, most = of_batch(least, most)
+    document, lead = (where.concatenate(x) for x in ((q_document, k_document), (q_lead + least, k_lead)))
+    order = where.argsort(document, stable=True)
+    document, lead = document[order], lead[order]
+    same = (lead[1:] == lead[:-1]) | (document[1:] != document[:-1]) | (document[1:] == 0)
+    return Line(least, for_all(where.all(same)) & (least == most))
+
+
+def _leads(where, site: Site) -> tuple[Int32[Array, " T"], Int32[Array, " T"]]:
+    """How far positions are ahead of places, and the document, 0 for tokens that have no bias."""
+    position, segment, prefix = (where.asarray(x) for x in (axes(site)[:, 0], site.segment, site.prefix))
+    return position - np.arange(len(position), dtype=np.int32), where.where((prefix == 0) & (segment > 0), segment, 0)
+
+
+class _Plan(NamedTuple):
+    """The static arguments: hashable."""
+
+    encoding: Encoding
+    part: Part
+    kernel: KernelPlan
+    on_line: bool  # whether that is known
+
+
+class _Tables(NamedTuple):
+    """What the places of tokens say of the tiles, computed while sites that are known still are."""
+
+    first: list[Array]  # the lines of the biases
+    holds: Array  # whether all of them are lines
+    q_marks: Int32[Array, "R T"]
+    k_marks: Int32[Array, "R S"]
+    tiles: Int32[Array, "O N"]
+    fetched_k: Int32[Array, "O N"]
+    fetched_q: Int32[Array, "O N"]
+
+
+def pallas_tpu(
+    encoding: Encoding,
+    x: Operands,
+    *,
+    scale: float,
+    part: Part = WHOLE,
+    interpret: bool = False,
+    blocks: tuple[int, int] | None = None,
+) -> Float[jax.Array, "T H E"]:
+    """Computes `dense` for what `refusal` does not refuse; differentiable in all floats of the operands.
+
+    Where only the running program knows how tokens stand, and they do not stand side by side, it computes in tiles.
+
+    Args:
+      interpret: runs the kernels as plain operations, on any machine, slowly.
+      blocks: tokens of queries and of keys in a block, multiples of 128; None takes what suits.
+
+    Raises:
+      ValueError: with the reason why the kernel cannot compute it.
+    """
+    if reason := refusal(encoding, x):
+        raise ValueError(f"the kernel for TPUs cannot: {reason}; take implementation='blockwise'")
+    blocks = blocks or (_block(len(x.q)), _block(len(x.k)))
+    masks = encoding.mask().terms(x.q_site, x.k_site)
+    all_stand = all(isinstance(site.prefix, np.ndarray) and not site.prefix.any() for site in (x.q_site, x.k_site))
+    static = tuple(term.mask for term in masks), scale, x.q_order is not None, all_stand
+    kernel = KernelPlan(*static, *blocks, _MEMORY, interpret)
+    tables = _tables(kernel, encoding, x)
+    plan = _Plan(encoding, part._replace(orders=None), kernel, isinstance(tables.holds, np.bool_ | bool))
+    out, log_total = _attention(plan, (x, tables))
+    return with_sink(encoding, x.params, x.q_site, out, log_total, part)
+
+
+def _block(length: int) -> int:
+    """The side of the blocks for so many tokens: the largest of those to whose multiple the fewest are added."""
+    if length <= _BLOCKS[0]:
+        return -(-length // LANES) * LANES
+    return min(_BLOCKS, key=lambda block: -length % block)
+
+
+def _padded(length: int) -> int:
+    return length + -length % _block(length)
+
+
+def _forward(plan: _Plan, given: tuple[Operands, _Tables]):
+    """The output [T, H, E] and the log of the softmax's denominator [H, T]."""
+    x, tables = given
+
+    def in_kernel(x):
+        out, log_total = tpu_attention(plan.kernel, _operands(plan, x, tables, _terms(plan, x, tables)))
+        return jnp.moveaxis(out, 0, 1)[: len(x.q)], log_total[:, : len(x.q)]
+
+    return in_kernel(x) if plan.on_line else jax.lax.cond(tables.holds, in_kernel, _in_tiles(plan), x)
+
+
+def _in_tiles(plan: _Plan):
+    encoding = _OwnHeads(plan.encoding, plan.part) if plan.part.heads else plan.encoding
+    return lambda x: without_sink(encoding, x, scale=plan.kernel.scale)
+
+
+def _backward(plan: _Plan, given: tuple[Operands, _Tables], found, cotangents):
+    x, tables = given
+    floats, joined = split_floats(x)
+
+    def in_kernel(floats, found, cotangents):
+        return split_floats(_pulled(plan, joined(floats), tables, found, cotangents))[0]
+
+    def in_tiles(floats, found, cotangents):
+        return jax.vjp(lambda floats: _in_tiles(plan)(joined(floats)), floats)[1](cotangents)[0]
+
+    if plan.on_line:
+        return joined(in_kernel(floats, found, cotangents)), tables
+    return joined(jax.lax.cond(tables.holds, in_kernel, in_tiles, floats, found, cotangents)), tables
+
+
+def _pulled(plan: _Plan, x: Operands, tables: _Tables, found, cotangents) -> Operands:
+    """The gradients of the operands, by the kernel; its integers mean nothing."""
+    (out, log_total), (d_out, d_log_total) = found, cotangents
+    floats, joined = split_floats((x.params, x.q_site, x.k_site))
+
+    def of_floats(floats):
+        params, q_site, k_site = joined(floats)
+        return _terms(plan, x._replace(params=params, q_site=q_site, k_site=k_site), tables)
+
+    terms, pull = jax.vjp(of_floats, floats)
+    operands = _operands(plan, x, tables, terms)
+    added = [(0, 0), (0, operands.q.shape[1] - len(x.q))]
+    inner = jnp.einsum("the,the->ht", d_out, out, preferred_element_type=jnp.float32) - d_log_total
+    by_head = jnp.pad(jnp.moveaxis(d_out, 1, 0), [*added, (0, 0)]).astype(x.v.dtype)
+    grads = tpu_attention_gradients(plan.kernel, operands, by_head, jnp.pad(log_total, added), jnp.pad(inner, added))
+    params, q_site, k_site = joined(pull({name: grads[name] for name in terms})[0])
+    factors = {name: _of_tokens(grads[name], y) for name, y in (("q", x.rotated_q), ("k", x.rotated_k), ("v", x.v))}
+    nothing = dict(q=jnp.zeros_like(x.q), k=jnp.zeros_like(x.k), v=factors["v"])
+    own = dict(params=params, q_site=q_site, k_site=k_site, rotated_q=factors["q"], rotated_k=factors["k"])
+    return x._replace(**own, **nothing)
+
+
+def _of_tokens(by_head: Float[Array, "H N C"], like: Float[Array, "T K C"]) -> Float[jax.Array, "T K C"]:
+    """The gradient of tokens from one of padded tokens by head of queries, summed over the heads that share one."""
+    length, heads, width = like.shape
+    summed = by_head.reshape(heads, -1, *by_head.shape[1:]).sum(axis=1)
+    return jnp.moveaxis(summed, 0, 1)[:length].astype(like.dtype)
+
+
+_attention = with_gradient(_forward, _backward, saved=SAVED)
+
+
+def _terms(plan: _Plan, x: Operands, tables: _Tables) -> dict[str, jax.Array]:
+    """The row of biases and the potential of the keys, as `KernelOperands` has them, where a member has one."""
+    keys, heads = tables.k_marks.shape[1], plan.part.all_heads(x.rotated_q.shape[1])
+    steps = keys - 1 - np.arange(keys + tables.q_marks.shape[1], dtype=np.int32)
+    found: dict[str, list] = {"row": [], "potential": []}
+    firsts = iter(tables.first)
+    for member, params, q_site, k_site in biased(plan.encoding, x.params, x.q_site, x.k_site):
+        if _is_row(Acting(member, params, q_site, k_site)):
+            row = member.of_offset(params, (next(firsts) + steps)[None, :, None], heads)[:, 0]
+            found["row"].append(jnp.broadcast_to(row.astype(jnp.float32), (heads, len(steps))))
+        else:
+            potential = jnp.asarray(member.potential(params, k_site, heads), jnp.float32).T
+            found["potential"].append(jnp.pad(potential, [(0, 0), (0, keys - len(x.k))]))
+    return {name: plan.part.own_heads(sum(each)) for name, each in found.items() if each}
+
+
+def _operands(plan: _Plan, x: Operands, tables: _Tables, terms: dict[str, jax.Array]) -> KernelOperands:
+    def laid_out(y, marks):
+        return jnp.pad(jnp.moveaxis(y, 1, 0), [(0, 0), (0, marks.shape[1] - len(y)), (0, 0)])
+
+    q, k, v = laid_out(x.rotated_q, tables.q_marks), *(laid_out(y, tables.k_marks) for y in (x.rotated_k, x.v))
+    shared = {name: getattr(tables, name) for name in ("q_marks", "k_marks", "tiles", "fetched_k", "fetched_q")}
+    return KernelOperands(q, k, v, terms.get("row"), terms.get("potential"), **shared)
+
+
+def _tables(plan: KernelPlan, encoding: Encoding, x: Operands) -> _Tables:
+    lines = [line_of(one.q_site, one.k_site) for one in biased(encoding, None, x.q_site, x.k_site) if _is_row(one)]
+    unknown = [line.holds for line in lines if not isinstance(line.holds, np.bool_)]
+    masks = encoding.mask().terms(x.q_site, x.k_site)
+    sides = (
+        (x.q_site, x.q_order, [term.q[0] for term in masks], 0, plan.q_block),
+        (x.k_site, x.k_order, [term.k[0] for term in masks], -1, plan.k_block),
+    )
+    q_marks, k_marks = (
+        marks(site, order, positions, padding, len(site.segment) + -len(site.segment) % block)
+        for site, order, positions, padding, block in sides
+    )
+    bounds = [tile_bounds((site, order), site.segment > 0, block) for site, order, _, _, block in sides]
+    found = may_see(encoding, *bounds).T
+    whole = jnp.asarray(False) if masks else _whole(plan, q_marks, k_marks)
+    tiles = jnp.where(found, jnp.where(whole, WHOLLY, PARTLY), 0)
+    fetched = _fetched(_known_tiles(plan, encoding, x, found.shape))
+    q_marks, k_marks = (jnp.pad(y, [(0, -len(y) % EIGHT), (0, 0)]) for y in (q_marks, k_marks))
+    holds = functools.reduce(jnp.logical_and, unknown) if unknown else np.True_
+    return _Tables([line.first for line in lines], holds, q_marks, k_marks, tiles, *fetched)
+
+
+def _whole(plan: KernelPlan, q_marks: Int32[Array, "R T"], k_marks: Int32[Array, "R S"]) -> Bool[jax.Array, "O N"]:
+    """Marks tiles in which every query sees every key and all tokens stand somewhere."""
+    q, k = (y.reshape(len(y), -1, size) for y, size in ((q_marks, plan.q_block), (k_marks, plan.k_block)))
+    (q_low, q_high), (k_low, k_high) = ((y.min(axis=2)[:, None], y.max(axis=2)[:, None]) for y in (q, k))
+    k_low, k_high = (jnp.swapaxes(y, 1, 2) for y in (k_low, k_high))
+    one = (q_low[DOCUMENT] == q_high[DOCUMENT]) & (k_low[DOCUMENT] == k_high[DOCUMENT])
+    found = one & (q_low[DOCUMENT] == k_low[DOCUMENT]) & (q_low[STANDS] + k_low[STANDS] == 2)
+    return found & (k_high[ORDER] <= q_low[ORDER]) if plan.causal else found
+
+
+def _known_tiles(plan: KernelPlan, encoding: Encoding, x: Operands, shape: tuple[int, int]) -> Bool[np.ndarray, "O N"]:
+    """The tiles that may be seen by sites and orders, or by orders alone, as far as a traced program knows them."""
+    orders = [x.q_order, x.k_order]
+    if not all(isinstance(leaf, np.ndarray) for leaf in orders):
+        return np.ones(shape, bool)
+    sites = [x.q_site, x.k_site]
+    if not all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(sites)):
+        sites, encoding = [Site(np.zeros_like(order)) for order in orders], Encoding()
+    with jax.ensure_compile_time_eval():
+        each = zip(sites, orders, (plan.q_block, plan.k_block), strict=True)
+        return np.asarray(may_see(encoding, *(tile_bounds((s, o), s.segment > 0, size) for s, o, size in each))).T
+
+
+def _fetched(seen: Bool[np.ndarray, "O N"]) -> list[Int32[np.ndarray, "O N"]]:
+    """For each tile the block of keys, and of queries, to hold: its own where it is seen, else the last, or next, that is."""
+    found = []
+    for axis in (0, 1):
+        block = np.indices(seen.shape, np.int32)[axis]
+        last = np.maximum.accumulate(np.where(seen, block, -1), axis=axis)
+        first = np.argmax(seen, axis=axis, keepdims=True).astype(np.int32)
+        found.append(np.where(last < 0, first, last))
+    return found
+
+
+@dataclass(frozen=True)
+class _OwnHeads(Encoding):
+    """The bias of a device's heads, for tiles; it reads no content."""
+
+    encoding: Encoding
+    part: Part
+
+    def bias(self, params, q, q_site, k, k_site):
+        heads = self.part.all_heads(q.shape[1])
+        q, k = (jnp.zeros((len(y), heads, y.shape[2]), y.dtype) for y in (q, k))
+        bias = jnp.asarray(self.encoding.bias(params, q, q_site, k, k_site))
+        return self.part.own_heads(bias) if bias.ndim and len(bias) == heads else bias
+
+    def mask(self):
+        return self.encoding.mask()
