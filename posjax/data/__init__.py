@@ -35,7 +35,7 @@ from posjax.data.preprocess import native_grid, native_grids, preprocess, prepro
 from posjax.data.recipe import Recipe, parse_augment
 from posjax.data.retrieval import retrieval_batch
 from posjax.data.sets import SETS, SYNTHETIC, SYNTHETIC_IMAGES, SYNTHETIC_TOKENS, register, registered
-from posjax.data.streams import images_of_size, stream_images
+from posjax.data.streams import images_of_size, open_images, stream_images
 from posjax.data.subsets import held_out_names, spread, subset
 from posjax.data.synthetic import repeated, synthetic_images, synthetic_tokens
 from posjax.data.tokens import BYTES, Tokenizer, load_tokenizer
@@ -81,6 +81,7 @@ __all__ = [
     "native_grid",
     "native_grids",
     "normalise",
+    "open_images",
     "parse_augment",
     "prepare",
     "preprocess",

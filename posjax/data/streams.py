@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from posjax.data.archives import Pictures, kept_beside
-from posjax.data.containers import Encoded, StreamedImages, digest_of
+from posjax.data.archives import kept_beside
+from posjax.data.containers import Encoded, Images, NativeImages, StreamedImages, digest_of
 from posjax.data.folders import pictures
 from posjax.data.loading import ready
 from posjax.data.native_loading import as_images, load_native_images
 from posjax.data.sets import resolve_data_dir, source_of
-from posjax.data.subsets import AnyImages, parted
+from posjax.data.subsets import parted
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -103,41 +103,34 @@ def _whole(name: str, source: Encoded, count: int, classes: tuple[str, ...], cha
     return StreamedImages(name, source, np.arange(count), classes, channels, source.digest)
 
 
+def open_images(
+    name: str, split: str, data_dir: str | os.PathLike | None = None, *, channels: int | None = 3
+) -> NativeImages | StreamedImages:
+    """Opens a split by `stream_images`; a registered set, whose function returns arrays, by `load_native_images`."""
+    load = load_native_images if source_of(name) else stream_images
+    return load(name, split, data_dir, channels=channels)
+
+
 def images_of_size(
-    name: str,
-    split: str,
-    data_dir: str | os.PathLike | None,
+    images: NativeImages | StreamedImages,
     size: tuple[int, int],
     mode: str = "crop",
     *,
-    channels: int | None = 3,
     stream: bool | None = None,
     crop_fraction: float = 1.0,
-) -> AnyImages:
-    """Loads a split of images that become one size: into memory, or as a stream where they would fill it.
+) -> Images | StreamedImages:
+    """Makes images one size in memory, or leaves them on disk where they would fill it, for a `Frame`.
 
     Args:
-      name: an image set, see `load_native_images`.
-      split: its split.
-      data_dir: see `load_native_images`.
+      images: of any sizes.
       size: (H, W) in pixels.
       mode: see `preprocess`.
-      channels: see `load_native_images`.
-      stream: whether they are streamed; None: if they have more than `IN_MEMORY` bytes at this size, and are not registered.
+      stream: whether streamed images stay so; None: if they have more than `IN_MEMORY` bytes at this size.
       crop_fraction: see `preprocess`; of images in memory. `Frame` has that of streamed ones.
-
-    Raises:
-      ValueError: see `stream_images`.
-      FileNotFoundError: see `load_native_images`.
     """
-    if stream or (stream is None and not source_of(name)):
-        images = stream_images(name, split, data_dir, channels=channels)
-        needed = len(images) * math.prod(size) * images.channels
-        if stream or needed > IN_MEMORY:
-            about = f"streams from disk: {len(images):,} images, {needed / 2**30:.1f} GiB at {size[0]}x{size[1]}"
-            _log.warning("split %r of %s %s", split, images.name, about)
-            return images
-        if isinstance(images.source, Pictures):
-            return as_images(images, size, mode, crop_fraction=crop_fraction)
-    images = load_native_images(name, split, data_dir, channels=channels)
+    needed = len(images) * math.prod(size) * images.channels
+    if isinstance(images, StreamedImages) and (needed > IN_MEMORY if stream is None else stream):
+        about = f"{len(images):,} images, {needed / 2**30:.1f} GiB at {size[0]}x{size[1]}"
+        _log.warning("%s streams from disk: %s", images.name, about)
+        return images
     return as_images(images, size, mode, crop_fraction=crop_fraction)
