@@ -1,6 +1,7 @@
 """Images that are read by index and decoded when a batch needs them."""
 
 import io
+import json
 import os
 import pathlib
 import pickle
@@ -216,9 +217,10 @@ def test_parquet_becomes_tars(tmp_path):
     rows = [
         {"image": {"bytes": content, "path": None}, "label": 4 - i % 2} for i, content in enumerate(CONTENT.values())
     ]
+    names = {"info": {"features": {"label": {"names": ["ant", "bee", "crab", "a  dog", "emu", "fox"]}}}}
     for shard in range(2):
-        path = tmp_path / f"hub/train-0000{shard}-of-00002.parquet"
-        parquet.write_table(pyarrow.Table.from_pylist(rows[shard::2]), path, row_group_size=2)
+        table = pyarrow.Table.from_pylist(rows[shard::2]).replace_schema_metadata({"huggingface": json.dumps(names)})
+        parquet.write_table(table, tmp_path / f"hub/train-0000{shard}-of-00002.parquet", row_group_size=2)
     with pytest.raises(
         ValueError, match=r"cannot be read by index: .*prepare --name=folder --from=\S*hub --data_dir=DIR"
     ):
@@ -227,10 +229,18 @@ def test_parquet_becomes_tars(tmp_path):
     assert [each.made_now for each in made] == [True, False]
     images = data.stream_images("folder", "train", tmp_path / "tars")
     assert images.label.tolist() == [3, 3, 3, 4, 4, 4, 4]
+    assert images.classes == ("ant", "bee", "crab", "a dog", "emu", "fox")
+    (tmp_path / "tars/classes.txt").write_text("ant\nbee\n")
+    with pytest.raises(ValueError, match=r"classes\.txt names 2 classes, and pictures are of 5: add the others"):
+        data.stream_images("folder", "train", tmp_path / "tars")
     expected = [data.read_image(row["image"]["bytes"]) for row in (*rows[1::2], *rows[::2])]
     for i, image in enumerate(expected):
         np.testing.assert_array_equal(np.asarray(images[i]), image)
-    parquet.write_table(pyarrow.table({"image": ["a.jpg"], "label": [0]}), tmp_path / "hub/test-0.parquet")
+    strange = pyarrow.table({"image": ["a.jpg"], "label": [0]})
+    parquet.write_table(strange, tmp_path / "hub/test-0.parquet")
+    with pytest.raises(ValueError, match=r"name their classes differently: prepare them one after the other"):
+        data.prepare("folder", tmp_path / "tars", tmp_path / "hub")
+    parquet.write_table(strange.replace_schema_metadata(table.schema.metadata), tmp_path / "hub/test-0.parquet")
     with pytest.raises(
         ValueError, match="has image of string, label of int64: a set of images has a column image with"
     ):
