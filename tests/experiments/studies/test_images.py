@@ -127,7 +127,9 @@ def test_a_resolution_has_whole_patches():
 def test_images_that_stream_are_those_in_memory_cropped_as_in_training(data_dir):
     config = small_vit(data_dir)
     config.data.update(image_size=(8, 8), crop_fraction=0.8)
-    assert isinstance(Originals(config.data, 3, 1).images, data.StreamedImages)  # nothing is decoded before a resolution
+    assert isinstance(
+        Originals(config.data, 3, 1).images, data.StreamedImages
+    )  # nothing is decoded before a resolution
     batches = []
     for stream in (False, True):
         config.data.stream = stream
