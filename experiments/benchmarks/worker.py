@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from experiments import tune_allocator
-from experiments.benchmarks.contender import Call, Skip
+from experiments.benchmarks.contender import Call, Seconds, Skip
 
 _PROC = pathlib.Path("/proc/self")
 _BRIEF = 2.0  # seconds: a first call shorter than this warms up and is not counted
@@ -84,7 +84,9 @@ def _prepare(module: ModuleType, case: Mapping[str, Any]) -> tuple[Call, dict[st
 def _timed(call: Call, repeats: int) -> dict[str, float]:
     cpu, wall = time.process_time(), time.perf_counter()
     for _ in range(repeats):
-        call.run()
+        result = call.run()
+    if isinstance(result, Seconds):
+        return result._asdict()
     return {"cpu": (time.process_time() - cpu) / repeats, "wall": (time.perf_counter() - wall) / repeats}
 
 

@@ -185,10 +185,10 @@ class TimmRandAugment(PictureOperation):
     """Draws `n` operations out of 15 and applies each with probability 1/2, at a magnitude of its own, as timm does.
 
     The defaults are its "rand-m9-mstd0.5-inc1", the policy of DeiT, Swin and ConvNeXt: all operations grow with the
-    magnitude, which is normal around `m` and cut to 0 to 10. At 10: rotate by 30 degrees, posterize to no bit, solarize from
-    0 on, color, contrast, brightness and sharpness by 0.1 or 1.9, shears of 0.3, translations by 0.45 of a side, solarize_add
-    of 110; autocontrast, equalize and invert have no magnitude. Signs are random, empty pixels have ImageNet's mean colour,
-    pixels are moved bicubically.
+    magnitude, which is normal around `m` and cut to 0 to 10. At 10: rotate by 30 degrees, posterize to one bit (timm asks for
+    none, which is black, and Pillow 13 refuses), solarize from 0 on, color, contrast, brightness and sharpness by 0.1 or 1.9,
+    shears of 0.3, translations by 0.45 of a side, solarize_add of 110; autocontrast, equalize and invert have no magnitude.
+    Signs are random, empty pixels have ImageNet's mean colour, pixels are moved bicubically.
 
     Args:
       n: number of operations.
@@ -314,7 +314,7 @@ _bicubic = functools.partial(_moved, resample="bicubic", fill=tuple(round(255 * 
 # Operations of `timm_randaug`, likewise.
 TIMM_RANDAUG = {name: RANDAUG[name] for name in ("autocontrast", "equalize", "invert", "solarize_add")} | {
     "rotate": (_bicubic(_rotation), lambda share: share * 30),
-    "posterize": (_point("posterize"), lambda share: 4 - int(share * 4)),
+    "posterize": (_point("posterize"), lambda share: max(1, 4 - int(share * 4))),
     "solarize": (_point("solarize"), lambda share: 256 - int(share * 256)),
     **{name.lower(): (_changed(name), lambda share: share * 0.9) for name in _ENHANCED},
     "shear_x": (_bicubic(lambda slope, w, h: (1, slope, 0, 0, 1, 0)), lambda share: share * 0.3),

@@ -169,6 +169,7 @@ def test_randaug_of_timm_is_timms(golden):
     for random, normal, wanted in (
         ((0.1, 0.6), 10.0, 255 - picture),
         ((0.6, 0.1), -3.0, picture & 0xF0),
+        ((0.6, 0.1), 12.0, picture & 0x80),
         ((0.6, 0.6), 9.0, picture),
     ):
         draws = dict(integers=[[solarize, posterize]], random=random, normal=[normal])
