@@ -33,7 +33,7 @@ def images(case: Mapping[str, Any]) -> Call:
 
 
 def tf_data(case: Mapping[str, Any]) -> Call:
-    """tf.data's way from files to crops, bicubic and antialiased as those of the others.
+    """tf.data's way from files to crops, bicubic and antialiased as all others are.
 
     Raises:
       Skip: TensorFlow is not installed.

@@ -70,7 +70,7 @@ def _opened(shard: pathlib.Path) -> Iterator[pyarrow.parquet.ParquetFile]:
 
 
 def _names(shard: pathlib.Path) -> tuple[str, ...]:
-    """Returns the names of the classes, which `datasets` keeps in the schema; () where there are none."""
+    """Returns the names of the classes, which `datasets` keeps in the schema, or () without such."""
     with _opened(shard) as file:
         names = parse_json((file.schema_arrow.metadata or {}).get(b"huggingface", b"{}"), shard)
     for key in ("info", "features", "label", "names"):
