@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from posjax import data
-from posjax.data import streams
+from posjax.data import image_sets
 from posjax.data.host_augment import HostFlip, InceptionCrop
 
 RNG = np.random.default_rng(0)
@@ -202,7 +202,7 @@ def test_the_size_chooses_between_memory_and_stream(folder, monkeypatch, caplog)
     assert isinstance(held, data.Images)
     assert not caplog.records
     assert held.digest == data.as_images(data.load_native_images("folder", "train", folder), 8).digest
-    monkeypatch.setattr(streams, "IN_MEMORY", 7 * 8 * 8 * 3 - 1)
+    monkeypatch.setattr(image_sets, "IN_MEMORY", 7 * 8 * 8 * 3 - 1)
     assert isinstance(load(stream=False), data.Images)
     assert isinstance(load(), data.StreamedImages)
     assert "streams from disk: 7 images, 0.0 GiB at 8x8" in caplog.records[0].message
