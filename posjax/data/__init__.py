@@ -25,7 +25,7 @@ from posjax.data.augment import (
 )
 from posjax.data.containers import Images, NativeImages, StreamedImages, Text
 from posjax.data.documents import Documents, check_text, load_documents, load_stream
-from posjax.data.frame import Frame
+from posjax.data.host_augment import Frame
 from posjax.data.image_sets import as_images, images_of_size, load_native_images, open_images, stream_images
 from posjax.data.loading import load_images, load_text
 from posjax.data.native import NativePatches, native_batches, native_epoch, site_of

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 IN_MEMORY = 4 * 2**30  # bytes of decoded images of one size; splits with more are streamed
-_TOGETHER = 256  # records that are read at once for their labels
 
 
 class Records:
@@ -41,7 +40,7 @@ class Records:
 
         self._name, self._split = builder.name, split
         self._files = [pathlib.Path(path) for path in sorted(builder.info.splits[split].filepaths)]
-        self._source = builder.as_data_source(split, decoders={"image": decode.SkipDecoding()}).data_source
+        self._source = builder.as_data_source(split, decoders={"image": decode.SkipDecoding()})
         sizes = "\n".join(f"{path.name} {path.stat().st_size}" for path in self._files)
         self.digest = digest_of(np.frombuffer(sizes.encode(), np.uint8))
 
@@ -51,24 +50,14 @@ class Records:
     @functools.cached_property
     def label(self) -> np.ndarray:
         """[N] int32. All records are read for their labels once, which are kept beside the set."""
-        return kept_beside(self._files, f"posjax-labels-{self._split}", self._labels, "reading the labels")
-
-    def _labels(self) -> np.ndarray:
-        rows = (range(first, min(first + _TOGETHER, len(self))) for first in range(0, len(self), _TOGETHER))
-        records = (record for several in rows for record in self._source.__getitems__(several))
-        return np.fromiter((_feature(record, "label").int64_list.value[0] for record in records), np.int32, len(self))
+        read = lambda: np.array([each["label"] for each in examples(self._source)], np.int32)  # noqa: E731
+        return kept_beside(self._files, f"posjax-labels-{self._split}", read, "reading the labels")
 
     def name(self, index: int) -> str:
         return f"image {index} of {self._name}"
 
     def read(self, index: int) -> bytes:
-        return _feature(self._source[index], "image").bytes_list.value[0]
-
-
-def _feature(record: bytes, name: str) -> Any:
-    from tensorflow_datasets.proto import tf_example_pb2
-
-    return tf_example_pb2.Example.FromString(record).features.feature[name]
+        return self._source[index]["image"]
 
 
 @parted
