@@ -31,6 +31,7 @@ def test_a_pipeline_is_opened_warmed_and_closed_outside_of_its_time():
     assert log == [0, 1, 2, 3, 4, "closed"]
     record = {**call.figures, "cpu": [taken["cpu"]], "wall": [1.5], "threads": 2, "skip": None}
     assert table.outcome(record) == "10 images/s, 500 ms"  # of a batch of five
+    assert table.outcome({**record, "skip": "no answer", "cpu": [], "wall": []}) == "no answer"
     call.run()
     assert log[6] == 0
 

@@ -84,7 +84,7 @@ def measurements(records: Sequence[Record], base: str = "") -> str:
                 figures = f"{1e3 * time:.4g}", spread, str(len(rounds))
                 over = f"{time / seconds(first):.2f}"
             row = (label, record["contender"], *figures, mib(record["temp_bytes"]), mib(record["peak_bytes"]))
-            row += (_speed(record),) if has_speeds else ()
+            row += (_speed(record) if time else "",) if has_speeds else ()
             rows.append((*row, over) if base else row)
     header += ("a second",) if has_speeds else ()
     return _table((*header, f"over {base}, or the first") if base else header, rows)
@@ -114,12 +114,14 @@ def _fastest(records: Sequence[Record]) -> str:
 
 def outcome(record: Record) -> str:
     """The result in a few words: a time, an agreement, or the reason that there is neither."""
-    if record["skip"] or seconds(record):
+    if record["skip"]:
+        return record["skip"]
+    if seconds(record):
         speeds = [
             f"{record[f'{unit}_per_s']:,.0f} {unit}/s, " for unit in ("tokens", "images") if f"{unit}_per_s" in record
         ]
         speeds += [f"{_speed(record)}/s, "] if "items" in record else []
-        return record["skip"] or "".join(speeds) + duration(seconds(record))
+        return "".join(speeds) + duration(seconds(record))
     results = {name: result for name, result in record.get("found", {}).items() if "refused" not in result}
     texts = [f"{name} {'agrees' if agrees(record, result) else 'DIFFERS'}" for name, result in results.items()]
     return ", ".join(texts) or "compiled"
