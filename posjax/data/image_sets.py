@@ -125,15 +125,13 @@ def load_native_images(
         raise ValueError(f"short_side={short_side} must be at least 1 pixel, or None")
     if source := source_of(name):
         images, label = labelled(source, split, data_dir)
-        if channels is None:
-            channels = 1 if all(image.shape[2] == 1 for image in images) else 3
-        encoded = ((f"image {i} of {name}", image, int(label[i])) for i, image in enumerate(images))
-        arrays, classes = _decoded(encoded, channels, short_side), source.classes
+        channels = channels or (1 if all(image.shape[2] == 1 for image in images) else 3)
+        encoded = [(f"image {i} of {name}", image, label[i]) for i, image in enumerate(images)]
+        classes = source.classes
     elif name == "folder":
         found = stream_images(name, split, data_dir, channels=channels)
         encoded = ((found.source.name(i), found.source.read(i), label) for i, label in enumerate(found.label.tolist()))
         name, channels, classes = found.name, found.channels, found.classes
-        arrays = _decoded(encoded, channels, short_side)
     else:
         builder, split, channels = _prepared(name, split, data_dir, channels)
 
@@ -144,8 +142,8 @@ def load_native_images(
         how, classes = f"native-{channels}-{short_side or 'whole'}-", tuple(builder.info.features["label"].names)
         arrays, digest = cached(builder, split, ("pixels", "size", "label"), decode, how)
         return NativeImages(name, **arrays, classes=classes, channels=channels, digest=digest)
-    digest = digest_of(*arrays.values())
-    return NativeImages(name, **arrays, classes=classes, channels=channels, digest=digest)
+    arrays = _decoded(encoded, channels, short_side)
+    return NativeImages(name, **arrays, classes=classes, channels=channels, digest=digest_of(*arrays.values()))
 
 
 def _decoded(encoded: Iterable[tuple[str, bytes | np.ndarray, int]], channels: int, short_side: int | None) -> Arrays:
@@ -161,11 +159,7 @@ def _decoded(encoded: Iterable[tuple[str, bytes | np.ndarray, int]], channels: i
         pixels.append(image.reshape(-1))
         size.append(image.shape[:2])
         label.append(number)
-    return {
-        "pixels": np.concatenate(pixels),
-        "size": np.array(size, np.int32),
-        "label": np.array(label, np.int32),
-    }
+    return {"pixels": np.concatenate(pixels), "size": np.array(size, np.int32), "label": np.array(label, np.int32)}
 
 
 def open_images(

@@ -160,9 +160,12 @@ def _checked(path: pathlib.Path, tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _starts_by(about: dict[str, Any], path: pathlib.Path, count: int) -> np.ndarray:
     """Returns the starts of documents of a shard that the index describes."""
-    found = about["shards"].get(path.name)
-    starts = _loaded(starts_path(path))
-    if found is None or starts is None or (found["tokens"], found["documents"]) != (count, len(starts)):
+    found = about["shards"].get(path.name, {})
+    try:
+        starts = np.load(starts_path(path), allow_pickle=False)
+    except (OSError, EOFError, *HEADER_ERRORS):
+        starts = np.empty(0)
+    if starts.dtype != np.int64 or (found.get("tokens"), (found.get("documents"),)) != (count, starts.shape):
         raise ValueError(f"{path} or {starts_path(path).name} is not as {INDEX} says: copy the folder again")
     return starts
 
@@ -194,12 +197,3 @@ def _found_starts(path: pathlib.Path, kind: Format, count: int) -> np.ndarray:
         return np.concatenate(found).astype(np.int64)
 
     return kept_beside([path], f"{path.stem}.starts", find, "finding the documents")
-
-
-def _loaded(path: pathlib.Path) -> np.ndarray | None:
-    """Returns an array of starts; None if it is missing or damaged."""
-    try:
-        starts = np.load(path, allow_pickle=False)
-    except (OSError, EOFError, *HEADER_ERRORS):
-        return None
-    return starts if starts.ndim == 1 and starts.dtype == np.int64 else None
