@@ -29,7 +29,7 @@ LINES = {
     "posjax": 3_572,  # potentials of biases: +45; tokens side by side and flags: +11; another language of specs: +37
     "posjax/attention": 3_435,  # kernels by shares of heads, blocks of splash: +215; potentials: +45; devices: +17
     "posjax/audits": 1_586,  # a candidate is one program: +14
-    "posjax/data": 6_091,  # augmentation on the host: +530; shards: +630; images from disk: +600; timm_randaug, names: +43
+    "posjax/data": 6_079,  # augmentation on the host: +530; shards: +630; images from disk: +600; timm_randaug, names: +31
     "posjax/describe": 3_738,
     "posjax/encodings": 9_414,  # rotation by a product and potentials: +43; biases of a line: +47; diagonals: +20
     "posjax/hf": 1_267,
