@@ -19,7 +19,7 @@ def start(threads: int) -> dict[str, str]:
     """Sets the number of threads; returns the versions that are measured."""
     torch.set_num_threads(threads)
     versions = {"torch": torch.__version__}
-    for package in ("transformers", "timm", "torchvision", "tensorflow"):
+    for package in ("transformers", "timm", "torchvision", "tensorflow-cpu"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return versions
