@@ -13,6 +13,7 @@
     python -m experiments.benchmark accelerator --out=DIR                # as much as fits 9 minutes; again: the rest
     python -m experiments.benchmark accelerator --part=1/4 --out=DIR     # a quarter of it, for one of four machines
     python -m experiments.benchmark training --peers_python=../peers/bin/python --out=DIR      # the same, of training steps
+    python -m experiments.benchmark pipelines --peers_python=../peers/bin/python --out=results/pipelines     # --threads=all
 
 Every contender has a process of its own; see the head of the table for how it is measured. Under --out: table.md,
 results.jsonl and a plot of each suite. New measurements replace old ones of their suite there. Errors are one line and exit
@@ -40,6 +41,9 @@ command goes on with the checks that are left. docs/accelerator.md says how to r
 
 training: steps of decoders and ViTs as `experiments.train` runs them, whose packages it needs, beside torch.compile and timm:
 tokens or images a second, MFU, seconds of compiling and memory. It goes on, and is small on a CPU, as `accelerator` does.
+
+pipelines: batches of streamed pictures and of windows of tokens, beside torch's DataLoader with timm's transforms, numpy's
+memmap, and tf.data where TensorFlow is installed beside torch. Pictures are painted once, below the directory of runs.
 """
 
 import argparse
@@ -72,11 +76,11 @@ if TYPE_CHECKING:
 
 _MAKERS = (
     *(cases.attention, cases.window, cases.rotary, cases.tile, cases.step, cases.decode, cases.newest, cases.models),
-    *(cases.memory, cases.published),
+    *(cases.memory, cases.published, cases.pipelines),
 )
 SUITES = {make.__name__: make for make in _MAKERS}
-_APART = PUBLISHED, CONTEXT, PLAN, ACCELERATOR, COMPILED, TRAINING = (
-    *("published", "context", "plan", "accelerator", "compiled", "training"),
+_APART = PUBLISHED, PIPELINES, CONTEXT, PLAN, ACCELERATOR, COMPILED, TRAINING = (
+    *("published", "pipelines", "context", "plan", "accelerator", "compiled", "training"),
 )
 _SUITES = list(dict.fromkeys((*SUITES, *_APART, "all")))
 OUT = cli.RUNS / "benchmark"
@@ -215,7 +219,10 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
         keeps = lambda record: record["versions"]["jax"] == version  # noqa: E731
         settings = settings._replace(prepare_seconds=_COMPILING)
         return [Job(COMPILED, lambda *_: suite, [cores], settings, keeps=keeps)]
-    makers = {name: SUITES[name] for name in ([args.suite] if args.suite in SUITES else SUITES) if name != PUBLISHED}
+    makers = {name: SUITES[name] for name in ([args.suite] if args.suite in SUITES else SUITES) if name not in _APART}
+    if args.suite == PIPELINES:
+        require(f"benchmark {PIPELINES}", "grain", "PIL")
+        makers[PIPELINES] = functools.partial(cases.pipelines, folder=str((cli.RUNS / PIPELINES).resolve()))
     if args.suite == PUBLISHED:
         if not (args.checkpoint and (args.checkpoint / "config.json").exists()):
             raise ValueError(

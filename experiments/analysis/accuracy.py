@@ -45,7 +45,7 @@ def read_set(subject: Subject, name: str | None, split: str | None, directory: s
         raise ValueError("a file of weights does not say which images it is for: give --data=NAME, or --images=DIR")
     split = split or (own.eval_split if own and name in (None, own.name) else "test")
     directory = directory or (own.data_dir if own else None)
-    images = data.load_native_images(name or own.name, split, directory, channels=subject.channels)
+    images = data.open_images(name or own.name, split, directory, channels=subject.channels)
     if images.num_classes != subject.model.num_classes:
         raise ValueError(
             f"{images.name} has {images.num_classes} classes, the model {subject.model.num_classes}: its head was trained "

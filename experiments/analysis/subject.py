@@ -286,10 +286,10 @@ def choose_pictures(
         size, mode = (subject.model.patch_size * math.isqrt(own.max_patches),) * 2, "crop"
         note = f", squares of as many patches as it was trained on ({own.max_patches} at most)"
     split, channels = split or "test", subject.channels
-    images = data.load_native_images(name, split, data_dir=directory, channels=channels)
+    images = data.open_images(name, split, directory, channels=channels)
     chosen = np.random.default_rng(0).permutation(len(images))[:count]
     pixels = np.stack([data.preprocess(images[int(i)], size, mode, channels=channels) for i in chosen])
     labels = np.asarray(images.label)[chosen] if images.num_classes == subject.model.num_classes else None
     sha = hashlib.sha256(pixels.tobytes()).hexdigest()[:24]
-    originals = [images[int(index)] for index in chosen[:kept]]
+    originals = [data.read_image(images[int(index)], channels=channels) for index in chosen[:kept]]
     return Pictures(subject, pixels, labels, padding or "edge", f"{name}, {split}{note}", originals, sha)

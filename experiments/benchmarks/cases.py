@@ -298,3 +298,49 @@ def memory(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     cells = [{**_HEAD, "mode": "fb", "length": n} for n in lengths or ((2048, 8192) if quick else _FULL)]
     cells.append({"batch": 1, "width": 128, "heads": 4, "mode": "loss", "length": 32768})
     return Suite(contenders, cells, goals)
+
+
+def pipelines(quick: bool, lengths: Sequence[int] | None, threads: int, folder: str = "") -> Suite:
+    """Batches from disk: of pictures, decoded and cropped to 224 pixels, and of windows of tokens.
+
+    A time is that of a batch and of all processes that make it. Pictures are about 375 x 500 pixels; crops are inception
+    crops, bicubic. torch's DataLoader reads a folder with timm's transforms. Windows have positions, documents and weights in
+    posjax, and no more than tokens and targets in torch.
+    """
+    cores = f"{threads} core{'s' * (threads > 1)}"
+    images = {
+        "mode": "images",
+        "image": 224,
+        "batch": 32,
+        "pictures": 128 if quick else 512,
+        "count": 4 if quick else 12,
+    }
+    randaug = {"augment": "inception_crop + flip + timm_randaug(std=0)", "policy": "rand-m9-inc1"}
+    cells = [
+        {"title": f"crop, {cores}", **images, "augment": "inception_crop", "policy": None},
+        {"title": f"crop, flip, randaug, {cores}", **images, **randaug},
+    ]
+    for n in lengths or (1024,):
+        title = f"windows of {n:,} tokens, {cores}"
+        cells.append(
+            {"title": title, "mode": "tokens", "length": n, "batch": 64, "tokens": 10**7, "count": 20 if quick else 60}
+        )
+    own, theirs, alone = "posjax", "torch", {"folder": folder, "workers": 0}
+    behind = f", {threads} worker{'s' * (threads > 1)}"
+    read, tars, only = alone | {"kind": "read_images"}, {"packing": "tars"}, {"mode": ["images"]}
+    contenders = [
+        Contender(own, "jax", read | tars, only),
+        Contender(f"{own} again", "jax", read | tars, only),
+        Contender(f"{own}, from a folder", "jax", read | {"packing": "folder"}, only),
+        Contender(f"{own}{behind}", "jax", read | tars | {"workers": threads}, only),
+        Contender(f"{theirs} and timm", "torch", read, only),
+        Contender(f"{theirs} and timm{behind}", "torch", read | {"workers": threads}, only),
+        Contender("tf.data", "torch", alone | {"kind": "read_images_tf"}, {"title": [cells[0]["title"]]}),
+        Contender(f"{own} tokens", "jax", alone | {"kind": "read_tokens"}, {"mode": ["tokens"]}),
+        Contender(f"{theirs} on np.memmap", "torch", alone | {"kind": "read_tokens"}, {"mode": ["tokens"]}),
+    ]
+    wanted = {"images": (1.0, 1.2)}
+    goals = [
+        Goal(f"{theirs} and timm{w} / {own}{w}", f"{theirs} and timm{w}", f"{own}{w}", wanted) for w in ("", behind)
+    ]
+    return Suite(contenders, cells, goals, {own: f"{own} again"})

@@ -7,6 +7,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
+class Seconds(NamedTuple):
+    """The time that a run says of itself, where not all of the run counts."""
+
+    cpu: float
+    wall: float
+
+
 class Call(NamedTuple):
     """Something to be timed, compiled already: `run` returns when the result is there; None if only memory is asked."""
 

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 import posjax
-from experiments.benchmarks import aot, jax_configs, jax_models, jax_training
+from experiments.benchmarks import aot, jax_configs, jax_models, jax_reading, jax_training
 from experiments.benchmarks.compiling import compiled_call, random_array
 from experiments.benchmarks.contender import Call, Skip
 from posjax.attention import backends
@@ -233,6 +233,8 @@ _KINDS = {
     "published": jax_models.published,
     "score": jax_models.score,
     "config_step": jax_training.config_step,
+    "read_images": jax_reading.images,
+    "read_tokens": jax_reading.tokens,
     "input": jax_configs.read_input,
     "plan": jax_configs.read_plan,
     "compile": aot.compile_config,

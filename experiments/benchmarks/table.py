@@ -72,7 +72,7 @@ def _worst(result: Mapping[str, Any]) -> float:
 def measurements(records: Sequence[Record], base: str = "") -> str:
     """A row per cell and contender: median time, its spread, memory, and the time over that of `base` if that is given."""
     header = ("cell", "contender", "ms", "IQR", "rounds", "temporaries MiB", "peak MiB")
-    rows = []
+    has_speeds, rows = any("items" in record for record in records), []
     for contenders in by_cell(records).values():
         measured = [record for record in contenders.values() if not record["skip"] and "found" not in record]
         first = next(filter(seconds, [*(r for r in measured if r["contender"] == base), *measured]), None)
@@ -84,8 +84,15 @@ def measurements(records: Sequence[Record], base: str = "") -> str:
                 figures = f"{1e3 * time:.4g}", spread, str(len(rounds))
                 over = f"{time / seconds(first):.2f}"
             row = (label, record["contender"], *figures, mib(record["temp_bytes"]), mib(record["peak_bytes"]))
+            row += (_speed(record) if time else "",) if has_speeds else ()
             rows.append((*row, over) if base else row)
+    header += ("a second",) if has_speeds else ()
     return _table((*header, f"over {base}, or the first") if base else header, rows)
+
+
+def _speed(record: Record) -> str:
+    """Returns the images or tokens that a pipeline reads in a second."""
+    return f"{record['items'] / seconds(record):,.0f} {record['unit']}"
 
 
 def _fastest(records: Sequence[Record]) -> str:
@@ -107,11 +114,14 @@ def _fastest(records: Sequence[Record]) -> str:
 
 def outcome(record: Record) -> str:
     """The result in a few words: a time, an agreement, or the reason that there is neither."""
-    if record["skip"] or seconds(record):
+    if record["skip"]:
+        return record["skip"]
+    if seconds(record):
         speeds = [
             f"{record[f'{unit}_per_s']:,.0f} {unit}/s, " for unit in ("tokens", "images") if f"{unit}_per_s" in record
         ]
-        return record["skip"] or "".join(speeds) + duration(seconds(record))
+        speeds += [f"{_speed(record)}/s, "] if "items" in record else []
+        return "".join(speeds) + duration(seconds(record))
     results = {name: result for name, result in record.get("found", {}).items() if "refused" not in result}
     texts = [f"{name} {'agrees' if agrees(record, result) else 'DIFFERS'}" for name, result in results.items()]
     return ", ".join(texts) or "compiled"
@@ -175,7 +185,7 @@ def cost_panels(records: Sequence[Record]) -> list[Panel]:
     panels = []
     for mode in dict.fromkeys(record["cell"]["mode"] for record in kept):
         own = [record for record in kept if record["cell"]["mode"] == mode]
-        if len({record["cell"]["length"] for record in own}) < 2:
+        if len({record["cell"].get("length") for record in own}) < 2:
             continue
         for title, unit, value in quantities:
             curves: dict[str, dict[int, float]] = {}

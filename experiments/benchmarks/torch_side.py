@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from experiments.benchmarks import torch_models, torch_training
+from experiments.benchmarks import torch_models, torch_reading, torch_training
 from experiments.benchmarks.contender import Call, Skip
 
 _sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -19,7 +19,7 @@ def start(threads: int) -> dict[str, str]:
     """Sets the number of threads; returns the versions that are measured."""
     torch.set_num_threads(threads)
     versions = {"torch": torch.__version__}
-    for package in ("transformers", "timm"):
+    for package in ("transformers", "timm", "torchvision", "tensorflow-cpu"):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return versions
@@ -139,6 +139,9 @@ _KINDS = {
     "train_vit": torch_models.train_vit,
     "decoder_step": torch_training.decoder_step,
     "timm_step": torch_training.timm_step,
+    "read_images": torch_reading.images,
+    "read_images_tf": torch_reading.tf_data,
+    "read_tokens": torch_reading.tokens,
     "llama": torch_models.llama,
     "published": torch_models.published,
 }

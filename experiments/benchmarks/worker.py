@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from experiments import tune_allocator
-from experiments.benchmarks.contender import Call, Skip
+from experiments.benchmarks.contender import Call, Seconds, Skip
 
 _PROC = pathlib.Path("/proc/self")
 _BRIEF = 2.0  # seconds: a first call shorter than this warms up and is not counted
@@ -43,7 +43,7 @@ def main() -> None:
                 call = None  # its arrays go before the new ones come
                 call, reply = _prepare(module, request["case"])
             else:
-                reply = _timed(call, request["repeats"])
+                reply = timed(call, request["repeats"])
         except Skip as reason:
             reply = {"skip": str(reason)}
         print(json.dumps(reply), file=channel, flush=True)
@@ -73,18 +73,20 @@ def _prepare(module: ModuleType, case: Mapping[str, Any]) -> tuple[Call, dict[st
     if call.run is None:
         return call, {"temp_bytes": call.temp_bytes, **call.figures}
     _forget_peak()
-    first = _timed(call, 1)
+    first = timed(call, 1)
     peak = None if held is None else max(0, _status("VmHWM") - held)
     reply = {"temp_bytes": call.temp_bytes, "peak_bytes": peak, **call.figures}
     if first["wall"] >= _BRIEF:
         return call, reply | {"seconds": first["wall"], "first": first}
-    return call, reply | {"seconds": _timed(call, 1)["wall"]}
+    return call, reply | {"seconds": timed(call, 1)["wall"]}
 
 
-def _timed(call: Call, repeats: int) -> dict[str, float]:
+def timed(call: Call, repeats: int) -> dict[str, float]:
     cpu, wall = time.process_time(), time.perf_counter()
     for _ in range(repeats):
-        call.run()
+        result = call.run()
+    if isinstance(result, Seconds):
+        return result._asdict()
     return {"cpu": (time.process_time() - cpu) / repeats, "wall": (time.perf_counter() - wall) / repeats}
 
 

@@ -46,6 +46,7 @@ _OTHERS = (
     ("benchmark/table.md", "time and memory beside other libraries", "benchmark SUITE --out=results/benchmark"),
     ("accelerator/table.md", "attention on an H100", "benchmark accelerator --out=results/accelerator"),
     ("training/table.md", "training steps on an H200", "benchmark training --out=results/training"),
+    ("pipelines/table.md", "reading of pictures and tokens on a CPU", "benchmark pipelines --out=results/pipelines"),
     ("compiled/README.md", "programs for TPUs and H100s, compiled", "benchmark compiled --out=results/compiled"),
     (
         "context/table.md",

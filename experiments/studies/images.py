@@ -15,7 +15,7 @@ from posjax.training.tasks import Task
 
 
 class Originals:
-    """The images of an evaluation split as they are stored, from which images of each resolution are made.
+    """The images of an evaluation split, from which images of each resolution are made, in memory or when they are scored.
 
     Args:
       config: `data` of a classification run.
@@ -28,13 +28,17 @@ class Originals:
 
     def __init__(self, config: ConfigDict, limit: int | None = None, channels: int = 3):
         self._config = config
-        images = data.load_native_images(config.name, config.eval_split, config.data_dir, channels=channels)
+        load = data.load_native_images if config.mode == "native" else data.open_images
+        images = load(config.name, config.eval_split, config.data_dir, channels=channels)
         self.images = images if limit is None else data.spread(images, limit)
 
     def at_size(self, image_size: tuple[int, int]) -> Callable[[ViT, int], "AtSize"]:
         """All of them at one (height, width), preprocessed as the config says: for a model and a batch size."""
-        images = data.as_images(self.images, image_size, self._config.mode)
-        return lambda model, batch_size: AtSize(model, images, self._config, batch_size)
+        config = self._config
+        options = dict(mode=config.mode, crop_fraction=config.get("crop_fraction") or 1.0)
+        images = data.images_of_size(self.images, image_size, stream=config.get("stream"), **options)
+        frame = data.Frame(image_size, channels=images.channels, **options)
+        return lambda model, batch_size: AtSize(model, images, frame, config, batch_size)
 
     def at_budget(self, patch_size: int, max_patches: int) -> Callable[[ViT, int], "AtBudget"]:
         """Each in its own aspect, of at most `max_patches` patches: for a model and a batch size."""
@@ -43,15 +47,25 @@ class Originals:
 
 
 class AtSize:
-    """Images of one size, for `evaluate`."""
+    """Images of one size, for `evaluate`; streamed ones are given it by the frame."""
 
-    def __init__(self, model: ViT, images: data.Images, config: ConfigDict, batch_size: int):
-        self._model, self._images, self._batch_size = model, images, batch_size
-        self._site = model.sites(*images.image.shape[1:3])
+    def __init__(
+        self,
+        model: ViT,
+        images: data.Images | data.StreamedImages,
+        frame: data.Frame,
+        config: ConfigDict,
+        batch_size: int,
+    ):
+        self._model, self._images = model, images
+        self._site = model.sites(*frame.size)
         self._normal = dict(mean=config.mean, std=config.std)
+        is_held = isinstance(images, data.Images)
+        self._reading = {} if is_held else {"frame": frame, "workers": config.get("workers") or 0}
+        self._reading["batch_size"] = batch_size
 
     def evaluation(self) -> dict[None, Iterator]:
-        return {None: data.image_epoch(self._images, batch_size=self._batch_size)}
+        return {None: data.image_epoch(self._images, **self._reading)}
 
     def score(self, params, batch):
         logits = self._model.apply({"params": params}, data.normalise(batch["image"], **self._normal), self._site)

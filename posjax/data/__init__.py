@@ -25,17 +25,16 @@ from posjax.data.augment import (
 )
 from posjax.data.containers import Images, NativeImages, StreamedImages, Text
 from posjax.data.documents import Documents, check_text, load_documents, load_stream
-from posjax.data.frame import Frame
+from posjax.data.host_augment import Frame
+from posjax.data.image_sets import as_images, images_of_size, load_native_images, open_images, stream_images
 from posjax.data.loading import load_images, load_text
 from posjax.data.native import NativePatches, native_batches, native_epoch, site_of
-from posjax.data.native_loading import as_images, load_native_images
 from posjax.data.pipelines import epoch, image_batches, image_epoch, text_batches, text_epoch
 from posjax.data.preparing import Prepared, prepare
 from posjax.data.preprocess import native_grid, native_grids, preprocess, preprocess_native, read_image
 from posjax.data.recipe import Recipe, parse_augment
 from posjax.data.retrieval import retrieval_batch
 from posjax.data.sets import SETS, SYNTHETIC, SYNTHETIC_IMAGES, SYNTHETIC_TOKENS, register, registered
-from posjax.data.streams import images_of_size, stream_images
 from posjax.data.subsets import held_out_names, spread, subset
 from posjax.data.synthetic import repeated, synthetic_images, synthetic_tokens
 from posjax.data.tokens import BYTES, Tokenizer, load_tokenizer
@@ -81,6 +80,7 @@ __all__ = [
     "native_grid",
     "native_grids",
     "normalise",
+    "open_images",
     "parse_augment",
     "prepare",
     "preprocess",

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import tensorflow_datasets as tfds
-from PIL import Image
 
+from posjax.data.tensorflow_free import encode_png
 from posjax.extras import require
 
 _DIGITS_SHA256 = "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22"
@@ -25,12 +25,6 @@ def digits_path() -> pathlib.Path:
     require("digits.csv.gz", "sklearn")
     spec = importlib.util.find_spec("sklearn")  # importing the package would take more than a second
     return pathlib.Path(spec.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
-
-
-def png_of(image: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(image).save(buffer, format="png")
-    return buffer.getvalue()
 
 
 class Digits(tfds.core.GeneratorBasedBuilder):
@@ -62,7 +56,7 @@ class Digits(tfds.core.GeneratorBasedBuilder):
     def _generate_examples(self, table: np.ndarray, rows: np.ndarray) -> Iterator[tuple[int, dict]]:
         for row in rows.tolist():
             grey = np.round(table[row, :64].reshape(8, 8) * (255 / 16)).astype(np.uint8)
-            yield row, {"image": png_of(grey), "label": int(table[row, 64])}
+            yield row, {"image": encode_png(grey[..., None]), "label": int(table[row, 64])}
 
 
 def read_digits() -> tuple[np.ndarray, np.ndarray]:

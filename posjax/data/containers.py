@@ -62,8 +62,19 @@ class Images:
         return self.image[index]
 
 
+class _Labelled:
+    """Images with `label` [N] and `classes`."""
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+
 @dataclass(frozen=True)
-class NativeImages:
+class NativeImages(_Labelled):
     """A split of labelled images, each of its own size, in memory (perhaps memory-mapped, then read-only).
 
     `images[i]` is image i as [h, w, channels].
@@ -86,17 +97,10 @@ class NativeImages:
     channels: int
     digest: str
 
-    @property
-    def num_classes(self) -> int:
-        return len(self.classes)
-
     @functools.cached_property
     def starts(self) -> np.ndarray:
         """[N] int64, the offset in `pixels` at which each image starts."""
         return np.cumsum(np.append(0, self.size.prod(axis=1, dtype=np.int64) * self.channels))[:-1]
-
-    def __len__(self) -> int:
-        return len(self.label)
 
     def __getitem__(self, index: int) -> np.ndarray:
         (height, width), start = self.size[index].tolist(), self.starts[index]
@@ -156,7 +160,7 @@ class Encoded(Protocol):
 
 
 @dataclass(frozen=True)
-class StreamedImages:
+class StreamedImages(_Labelled):
     """A split of labelled images on disk, each of its own size; `images[i]` is decoded on each access.
 
     Attributes:
@@ -175,17 +179,10 @@ class StreamedImages:
     channels: int
     digest: str
 
-    @property
-    def num_classes(self) -> int:
-        return len(self.classes)
-
     @functools.cached_property
     def label(self) -> np.ndarray:
         """[N] int32 in 0..num_classes-1."""
         return self.source.label[self.index]
-
-    def __len__(self) -> int:
-        return len(self.index)
 
     def __getitem__(self, index: int) -> Image.Image:
         """Returns an image in mode L or RGB, as `read_image` reads it.

@@ -10,6 +10,7 @@ import numpy as np
 from posjax.data.archives import ENDINGS, Pictures, counts, is_hidden, listed
 from posjax.data.subsets import SPLITS, split_among
 
+CLASSES = "classes.txt"  # names of numbered classes beside tars, a line each
 _HELD_OUT = 5  # a fifth of each class is held out where there are no splits
 
 
@@ -18,9 +19,10 @@ def pictures(data_dir: pathlib.Path, split: str) -> Pictures:
 
     `data_dir` holds a folder, a zip or tars of <class>/<picture>, named after the split (the folder counts where several are
     there). Tars are <split>.tar, or many with the split as a word of their names, as "imagenet-train-0001.tar", also in the
-    folder of the split; instead of classes they may have WebDataset's <key>.jpg and <key>.cls, the number of the class. Where
-    `data_dir` holds <class>/<picture> itself, "train" is four fifths of each class and any other split the other fifth, by a
-    hash of the pictures' names. Hidden files and files that are no pictures by name are passed over.
+    folder of the split; instead of classes they may have WebDataset's <key>.jpg and <key>.cls, the number of the class;
+    classes.txt in `data_dir` may have the names, a line each. Where `data_dir` holds <class>/<picture> itself, "train" is
+    four fifths of each class and any other split the other fifth, by a hash of the pictures' names. Hidden files and files
+    that are no pictures by name are passed over.
 
     Classes are numbered in the order of their names in the split "train" if there is one, so that splits number them alike.
 
@@ -42,20 +44,33 @@ def pictures(data_dir: pathlib.Path, split: str) -> Pictures:
     elif there.get("train", paths) != paths:
         every = listed(there["train"])
     if every["numbered"][0]:
-        classes = tuple(map(str, range(every["label"].astype(np.int64).max() + 1)))
         label = table["label"].astype(np.int32)
+        classes = _names(data_dir / CLASSES, every["label"].astype(np.int64).max() + 1)
+        strange = np.flatnonzero(label >= len(classes))
     else:
         known = np.unique(every["label"])
         classes = tuple(map(os.fsdecode, known.tolist()))
         label = np.searchsorted(known, table["label"]).astype(np.int32)
+        strange = np.flatnonzero(~np.isin(table["label"], known))
     made = Pictures(paths, table, classes, label)
-    names = np.array([*map(os.fsencode, classes)])
-    if (strange := np.flatnonzero(~np.isin(table["label"], names))).size:
+    if strange.size:
         raise ValueError(
             f"{made.name(strange[0])}: class {os.fsdecode(table['label'][strange[0]])!r} of {split!r} is not among the "
             f"{len(classes)} classes of 'train'"
         )
     return made
+
+
+def _names(path: pathlib.Path, count: int) -> tuple[str, ...]:
+    """Returns the names of `count` or more classes, one a line; without the file the numbers are the names."""
+    if not path.exists():
+        return tuple(map(str, range(count)))
+    names = tuple(path.read_text().splitlines())
+    if len(names) < count:
+        raise ValueError(
+            f"{path} names {len(names)} classes, and pictures are of {count}: add the others, or take it away"
+        )
+    return names
 
 
 def _splits(data_dir: pathlib.Path) -> dict[str, list[pathlib.Path]]:

@@ -1,9 +1,10 @@
-"""Augmentation of single images on the host, by PIL: the operations of a recipe (posjax/data/recipe.py) before the device's.
+"""The way of single images into a batch, by PIL: a `Frame`, and a recipe's operations on the host (posjax/data/recipe.py).
 
 An operation is called with an image [h, w, c] uint8, c = 1 or 3, and a generator that it draws from. It returns an image of
 the same type, and of the same shape unless it crops.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +12,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from posjax.data.augment import Operation
-from posjax.data.preprocess import check_filter, resize
+from posjax.data.augment import IMAGENET_MEAN, Operation
+from posjax.data.preprocess import (
+    Source,
+    check_filter,
+    check_way,
+    open_image,
+    pixels_of,
+    preprocess,
+    resize,
+    resize_image,
+)
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -92,6 +102,50 @@ class InceptionCrop(HostOperation):
 
 
 @dataclass(frozen=True)
+class Frame:
+    """How pictures of any size become arrays [H, W, channels] uint8.
+
+    Attributes:
+      size: (H, W) in pixels.
+      mode: see `preprocess`.
+      channels: 1 or 3.
+      crop_fraction: see `preprocess`; of evaluation alone.
+      host: operations on training images in their order (`Recipe.host`). Where the first one crops, it takes the place of
+        `preprocess`; its size is `size`.
+
+    Raises:
+      ValueError: as `preprocess`, for size, mode and crop_fraction.
+    """
+
+    size: tuple[int, int]
+    mode: str = "crop"
+    channels: int = 3
+    crop_fraction: float = 1.0
+    host: tuple[HostOperation, ...] = ()
+
+    def __post_init__(self):
+        check_way(self.size, self.mode, self.crop_fraction)
+
+    def scored(self, source: Source) -> np.ndarray:
+        """Returns a picture as evaluation sees it."""
+        return preprocess(source, self.size, self.mode, channels=self.channels, crop_fraction=self.crop_fraction)
+
+    def trained(self, source: Source, rng: np.random.Generator) -> np.ndarray:
+        """Returns a picture as training sees it. A crop is cut before it becomes an array."""
+        crop = self.host[0] if self.host and isinstance(self.host[0], InceptionCrop) else None
+        if crop is None:
+            image = preprocess(source, self.size, self.mode, channels=self.channels)
+        else:
+            picture = open_image(source, channels=self.channels)
+            top, left, height, width = crop.box(picture.height, picture.width, rng)
+            box = picture.crop((left, top, left + width, top + height))
+            image = pixels_of(resize_image(box, self.size, crop.resample))
+        for operation in self.host[crop is not None :]:
+            image = operation(image, rng)
+        return image
+
+
+@dataclass(frozen=True)
 class HostFlip(HostOperation):
     """Mirrors an image left to right with probability 1/2: `flip` before an operation of the host."""
 
@@ -156,8 +210,7 @@ class RandAugment(PictureOperation):
     and sharpness (factor 1.9), shears (0.3), translations (100 of 224 pixels), cutout (a square of 80 of 224 pixels) and
     solarize_add (110). Signs are random, empty pixels are grey (128), pixels move to the nearest place. All differences:
     contrast moves pixels from their mean, as in PIL (big_vision takes the number of pixels / 256 for the mean); translations
-    and cutout scale with the image; posterize leaves a bit. timm's and torchvision's RandAugment have other lists, and timm
-    applies an operation with probability 1/2.
+    and cutout scale with the image; posterize leaves a bit. timm's is `timm_randaug`; torchvision's has another list.
 
     Args:
       n: number of operations.
@@ -177,6 +230,41 @@ class RandAugment(PictureOperation):
         for number in rng.integers(len(RANDAUG), size=self.n):
             operation, argument = [*RANDAUG.values()][number]
             picture = operation(picture, argument(self.m / 10), rng)
+        return picture
+
+
+@dataclass(frozen=True)
+class TimmRandAugment(PictureOperation):
+    """Draws `n` operations out of 15 and applies each with probability 1/2, at a magnitude of its own, as timm does.
+
+    The defaults are its "rand-m9-mstd0.5-inc1", the policy of DeiT, Swin and ConvNeXt: all operations grow with the
+    magnitude, which is normal around `m` and cut to 0 to 10. At 10: rotate by 30 degrees, posterize to one bit (timm asks for
+    none, which is black, and Pillow 13 refuses), solarize from 0 on, color, contrast, brightness and sharpness by 0.1 or 1.9,
+    shears of 0.3, translations by 0.45 of a side, solarize_add of 110; autocontrast, equalize and invert have no magnitude.
+    Signs are random, empty pixels have ImageNet's mean colour, pixels are moved bicubically.
+
+    Args:
+      n: number of operations.
+      m: mean magnitude.
+      std: standard deviation of magnitudes; 0 fixes them.
+
+    Raises:
+      ValueError: n is below 1, m outside 0 to 10, or std negative.
+    """
+
+    spec_name: ClassVar[str] = "timm_randaug"
+    ranges: ClassVar[tuple[str, ...]] = (*RandAugment.ranges, "std >= 0")
+
+    n: int = 2
+    m: float = 9.0
+    std: float = 0.5
+
+    def picture(self, picture, rng):
+        for number in rng.integers(len(TIMM_RANDAUG), size=self.n):
+            if rng.random() < 0.5:
+                operation, argument = [*TIMM_RANDAUG.values()][number]
+                share = np.clip(rng.normal(self.m, self.std), 0, 10) / 10
+                picture = operation(picture, argument(share), rng)
         return picture
 
 
@@ -203,22 +291,34 @@ def _enhanced(name: str) -> Operate:
     return operate
 
 
-def _moved(matrix: Callable[[float, int, int], tuple[float, ...]]) -> Operate:
-    """Returns an operation that moves pixels: the one at (x, y) comes from (a x + b y + c, d x + e y + f), or is grey.
+def _changed(name: str) -> Operate:
+    """Returns an operation of PIL.ImageEnhance by 1 plus its argument, whose sign is drawn."""
+    enhance = _enhanced(name)
+    return lambda picture, change, rng: enhance(picture, 1 + _signed(change, rng), rng)
 
-    `matrix` has a, ..., f of an argument, whose sign is drawn, and of a picture's width and height. Coordinates are of
-    pixels' centres, 0, 1, ...; for PIL these lie at 1/2, 3/2, ...
+
+def _signed(value: float, rng: np.random.Generator) -> float:
+    return value if rng.random() < 0.5 else -value
+
+
+def _moved(
+    matrix: Callable[[float, int, int], tuple[float, ...]],
+    resample: str = "nearest",
+    fill: tuple[int, ...] = (128,) * 3,
+) -> Operate:
+    """Returns an operation that moves pixels: the one at (x, y) comes from (a x + b y + c, d x + e y + f), or is `fill`.
+
+    `matrix` has a, ..., f of an argument, whose sign is drawn, and of a picture's width and height. Coordinates are PIL's:
+    centres of pixels lie at 1/2, 3/2, ...
     """
 
     def operate(picture: "Image.Image", argument: float, rng: np.random.Generator) -> "Image.Image":
         from PIL import Image
 
-        a, b, c, d, e, f = matrix(argument if rng.random() < 0.5 else -argument, *picture.size)
-        centred = (a, b, c + (1 - a - b) / 2, d, e, f + (1 - d - e) / 2)
-        fill = 128 if picture.mode == "L" else (128,) * 3
-        return picture.transform(
-            picture.size, Image.Transform.AFFINE, centred, Image.Resampling.NEAREST, fillcolor=fill
-        )
+        moves = matrix(_signed(argument, rng), *picture.size)
+        colour = fill[1] if picture.mode == "L" else fill
+        kind, filter = Image.Transform.AFFINE, Image.Resampling[resample.upper()]
+        return picture.transform(picture.size, kind, moves, filter, fillcolor=colour)
 
     return operate
 
@@ -226,7 +326,7 @@ def _moved(matrix: Callable[[float, int, int], tuple[float, ...]]) -> Operate:
 def _rotation(degrees: float, width: int, height: int) -> tuple[float, ...]:
     """Returns the turn about the centre of a picture."""
     cos, sin = math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-    x, y = (width - 1) / 2, (height - 1) / 2
+    x, y = width / 2, height / 2
     return cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y
 
 
@@ -245,10 +345,7 @@ def _solarize_add(picture: "Image.Image", addition: int, rng: np.random.Generato
     return picture.point(levels * len(picture.getbands()))
 
 
-def _factor(share: float) -> float:
-    return share * 1.8 + 0.1
-
-
+_ENHANCED = ("Color", "Contrast", "Brightness", "Sharpness")
 # Operations of `randaug`, each with its argument by the share of the largest magnitude.
 RANDAUG = {
     "autocontrast": (_point("autocontrast"), lambda share: None),
@@ -257,14 +354,24 @@ RANDAUG = {
     "rotate": (_moved(_rotation), lambda share: share * 30),
     "posterize": (_point("posterize"), lambda share: max(1, int(share * 4))),
     "solarize": (_point("solarize"), lambda share: int(share * 256)),
-    "color": (_enhanced("Color"), _factor),
-    "contrast": (_enhanced("Contrast"), _factor),
-    "brightness": (_enhanced("Brightness"), _factor),
-    "sharpness": (_enhanced("Sharpness"), _factor),
-    "shear_x": (_moved(lambda slope, w, h: (1, slope, 0, 0, 1, 0)), lambda share: share * 0.3),
-    "shear_y": (_moved(lambda slope, w, h: (1, 0, 0, slope, 1, 0)), lambda share: share * 0.3),
+    **{name.lower(): (_enhanced(name), lambda share: share * 1.8 + 0.1) for name in _ENHANCED},
+    "shear_x": (_moved(lambda slope, w, h: (1, slope, -slope / 2, 0, 1, 0)), lambda share: share * 0.3),
+    "shear_y": (_moved(lambda slope, w, h: (1, 0, 0, slope, 1, -slope / 2)), lambda share: share * 0.3),
     "translate_x": (_moved(lambda part, w, h: (1, 0, round(part * w), 0, 1, 0)), lambda share: share * 100 / 224),
     "translate_y": (_moved(lambda part, w, h: (1, 0, 0, 0, 1, round(part * h))), lambda share: share * 100 / 224),
     "cutout": (_cutout, lambda share: share * 40 / 224),
     "solarize_add": (_solarize_add, lambda share: int(share * 110)),
+}
+
+_bicubic = functools.partial(_moved, resample="bicubic", fill=tuple(round(255 * mean) for mean in IMAGENET_MEAN))
+# Operations of `timm_randaug`, likewise.
+TIMM_RANDAUG = {name: RANDAUG[name] for name in ("autocontrast", "equalize", "invert", "solarize_add")} | {
+    "rotate": (_bicubic(_rotation), lambda share: share * 30),
+    "posterize": (_point("posterize"), lambda share: max(1, 4 - int(share * 4))),
+    "solarize": (_point("solarize"), lambda share: 256 - int(share * 256)),
+    **{name.lower(): (_changed(name), lambda share: share * 0.9) for name in _ENHANCED},
+    "shear_x": (_bicubic(lambda slope, w, h: (1, slope, 0, 0, 1, 0)), lambda share: share * 0.3),
+    "shear_y": (_bicubic(lambda slope, w, h: (1, 0, 0, slope, 1, 0)), lambda share: share * 0.3),
+    "translate_x": (_bicubic(lambda part, w, h: (1, 0, part * w, 0, 1, 0)), lambda share: share * 0.45),
+    "translate_y": (_bicubic(lambda part, w, h: (1, 0, 0, 0, 1, part * h)), lambda share: share * 0.45),
 }

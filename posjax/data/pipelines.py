@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from posjax.data.containers import Images, Text
-from posjax.data.frame import Frame
+from posjax.data.host_augment import Frame
 from posjax.data.subsets import AnyImages
 from posjax.data.windows import Batch, Ladder, check_windows, gather_windows, in_blocks, phase_offsets
 

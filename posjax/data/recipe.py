@@ -21,6 +21,7 @@ from posjax.data.host_augment import (
     InceptionCrop,
     RandAugment,
     ThreeAugment,
+    TimmRandAugment,
 )
 from posjax.spec import parse_sum
 
@@ -50,7 +51,7 @@ _ORDER = "the order is repeat, operations on the host, on the device, mixup and 
 OPERATIONS: Mapping[str, type[Operation]] = {
     kind.spec_name: kind
     for kind in (
-        *(Repeat, InceptionCrop, ThreeAugment, RandAugment, ColorJitter),
+        *(Repeat, InceptionCrop, ThreeAugment, RandAugment, TimmRandAugment, ColorJitter),
         *(Flip, Shift, ResizedCrop, Mixup, Cutmix),
     )
 }

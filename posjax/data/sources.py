@@ -14,11 +14,10 @@ From then on `load_images`, `load_native_images` or `load_text` know the name, a
 """
 
 import os
-from collections.abc import Callable
 
 import numpy as np
 
-from posjax.data.containers import Images, NativeImages, Text, digest_of
+from posjax.data.containers import Images, Text, digest_of
 from posjax.data.preprocess import read_image
 from posjax.data.sets import Source
 
@@ -29,7 +28,7 @@ def images_of(source: Source, split: str, data_dir: str | os.PathLike | None) ->
     Raises:
       ValueError: the images differ in size, or the function's result is malformed.
     """
-    images, label = _labelled(source, split, data_dir)
+    images, label = labelled(source, split, data_dir)
     if sizes := {image.shape for image in images} - {images[0].shape}:
         raise ValueError(
             f"{source.name!r} mixes images of {images[0].shape} and {sorted(sizes)[0]}: give data.image_size, or "
@@ -37,20 +36,6 @@ def images_of(source: Source, split: str, data_dir: str | os.PathLike | None) ->
         )
     image = np.stack(images)
     return Images(source.name, image, label, len(source.classes), digest_of(image, label), source.classes)
-
-
-def native_images_of(
-    source: Source, split: str, data_dir: str | os.PathLike | None, channels: int | None, decode: Callable
-) -> NativeImages:
-    """Reads a split as images of any sizes; `decode` makes arrays of (name, image, label) and channels."""
-    images, label = _labelled(source, split, data_dir)
-    if channels is None:
-        channels = 1 if all(image.shape[2] == 1 for image in images) else 3
-    each = ((f"image {i} of {source.name}", image, int(label[i])) for i, image in enumerate(images))
-    arrays = decode(each, channels)
-    return NativeImages(
-        source.name, **arrays, classes=source.classes, channels=channels, digest=digest_of(*arrays.values())
-    )
 
 
 def text_of(source: Source, split: str, data_dir: str | os.PathLike | None) -> Text:
@@ -71,7 +56,7 @@ def text_of(source: Source, split: str, data_dir: str | os.PathLike | None) -> T
     return Text(source.name, tokens, starts, digest_of(tokens, starts))
 
 
-def _labelled(source: Source, split: str, data_dir) -> tuple[list[np.ndarray], np.ndarray]:
+def labelled(source: Source, split: str, data_dir) -> tuple[list[np.ndarray], np.ndarray]:
     """Checks and returns images [h, w, 1 or 3] uint8 and labels [N] int32."""
     found = source.content(split, data_dir, "images")
     if not isinstance(found, tuple) or len(found) != 2:

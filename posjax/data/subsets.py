@@ -92,11 +92,16 @@ def _part(whole: AnyImages | Text, share: float, held: bool) -> AnyImages | Text
     if isinstance(whole, Text):
         cut = len(whole) - round(share * len(whole))
         return whole.part(cut, len(whole)) if held else whole.part(0, cut)
-    order, chosen = np.random.default_rng(0).permutation(len(whole)), np.zeros(len(whole), bool)
-    for label in np.unique(whole.label):
-        members = order[whole.label[order] == label]
+    chosen = np.zeros(len(whole), bool)
+    for members in _by_class(whole):
         chosen[members[len(members) - round(share * len(members)) :]] = True
     return _taken(whole, np.flatnonzero(chosen if held else ~chosen))
+
+
+def _by_class(images: AnyImages) -> list[np.ndarray]:
+    """Returns the images of each class, in an order that is always the same."""
+    order = np.random.default_rng(0).permutation(len(images))
+    return [order[images.label[order] == label] for label in np.unique(images.label)]
 
 
 def subset(images: AnyImages, fraction: float) -> AnyImages:
@@ -118,10 +123,7 @@ def subset(images: AnyImages, fraction: float) -> AnyImages:
         raise ValueError(f"fraction={fraction} of a set must lie in (0, 1]")
     if fraction == 1:
         return images
-    order, kept = np.random.default_rng(0).permutation(len(images)), []
-    for label in np.unique(images.label):
-        members = order[images.label[order] == label]
-        kept.append(members[: max(1, round(fraction * len(members)))])
+    kept = [members[: max(1, round(fraction * len(members)))] for members in _by_class(images)]
     return _taken(images, np.sort(np.concatenate(kept)))
 
 

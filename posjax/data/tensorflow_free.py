@@ -33,7 +33,7 @@ class _Encoded(bytes):
         return bytes(self)
 
 
-def _encode_png(image: np.ndarray) -> _Encoded:
+def encode_png(image: np.ndarray) -> _Encoded:
     from PIL import Image
 
     buffer = io.BytesIO()
@@ -78,7 +78,7 @@ def _stand_in() -> _Module:
         compat=_Module(as_text=os.fsdecode),
         errors=_errors("UnimplementedError", "ResourceExhaustedError", "NotFoundError"),
         executing_eagerly=lambda: True,
-        image=_Module(encode_png=_encode_png),
+        image=_Module(encode_png=encode_png),
         io=_Module(gfile=gfile),
     )
 

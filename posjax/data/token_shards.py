@@ -2,13 +2,11 @@
 
 Karpathy's dev/data/data_common.py in karpathy/llm.c: 256 int32, of which the first are a magic number, a version and the
 number N of tokens, then N tokens, uint16 (as GPT-2's) or uint32 (as Llama 3's). `posjax.data.tokenising` writes such files,
-so that other tools can read them, with an INDEX beside them that says the tokenizer. In files without it, documents start at
-the token that llm.c puts before each. <shard>.starts.npy holds these places, [num_documents] int64.
+so that other tools can read them, with an INDEX beside them that says the tokenizer, and <shard>.starts.npy, where documents
+start [num_documents] int64. In files without it, documents start at the token that llm.c puts before each.
 """
 
-import errno
 import io
-import logging
 import mmap
 import pathlib
 import resource
@@ -17,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from posjax.data.archives import kept_beside
 from posjax.data.containers import Text, Tokens, digest_of
 from posjax.data.tokens import Tokenizer
 from posjax.files import HEADER_ERRORS, replace_file
@@ -26,7 +25,6 @@ ENDING = ".bin"
 INDEX = "index.json"
 HEADER_BYTES = 1024
 _SCANNED = 2**24  # tokens that are searched for documents at once
-_log = logging.getLogger(__name__)
 
 
 class Format(NamedTuple):
@@ -162,9 +160,12 @@ def _checked(path: pathlib.Path, tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _starts_by(about: dict[str, Any], path: pathlib.Path, count: int) -> np.ndarray:
     """Returns the starts of documents of a shard that the index describes."""
-    found = about["shards"].get(path.name)
-    starts = _loaded(starts_path(path))
-    if found is None or starts is None or (found["tokens"], found["documents"]) != (count, len(starts)):
+    found = about["shards"].get(path.name, {})
+    try:
+        starts = np.load(starts_path(path), allow_pickle=False)
+    except (OSError, EOFError, *HEADER_ERRORS):
+        starts = np.empty(0)
+    if starts.dtype != np.int64 or (found.get("tokens"), (found.get("documents"),)) != (count, starts.shape):
         raise ValueError(f"{path} or {starts_path(path).name} is not as {INDEX} says: copy the folder again")
     return starts
 
@@ -183,32 +184,16 @@ def _by_others(folder: pathlib.Path, kinds: set[Format], tokenizer: Tokenizer) -
 
 
 def _found_starts(path: pathlib.Path, kind: Format, count: int) -> np.ndarray:
-    """Returns the places of the token that opens documents: found once, and kept beside the shard if it may be."""
-    cache = starts_path(path)
-    is_new = cache.exists() and cache.stat().st_mtime_ns >= path.stat().st_mtime_ns
-    if is_new and (starts := _loaded(cache)) is not None:
-        return starts
-    found = []
-    for first in range(0, count, _SCANNED):
-        place = HEADER_BYTES + first * np.dtype(kind.dtype).itemsize
-        block = np.fromfile(path, kind.dtype, min(_SCANNED, count - first), offset=place)
-        if (most := block.max()) >= kind.vocab_size:
-            raise ValueError(f"{path} holds the token {most}, and {kind.name} has {kind.vocab_size:,}")
-        found.append(first + np.flatnonzero(block == kind.opens))
-    starts = np.concatenate(found).astype(np.int64)
-    try:
-        write_starts(path, starts)
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise
-        _log.warning("%s is read-only, so its documents are searched for in each run", path.parent)
-    return starts
+    """Returns the places of the token that opens documents."""
 
+    def find() -> np.ndarray:
+        found = []
+        for first in range(0, count, _SCANNED):
+            place = HEADER_BYTES + first * np.dtype(kind.dtype).itemsize
+            block = np.fromfile(path, kind.dtype, min(_SCANNED, count - first), offset=place)
+            if (most := block.max()) >= kind.vocab_size:
+                raise ValueError(f"{path} holds the token {most}, and {kind.name} has {kind.vocab_size:,}")
+            found.append(first + np.flatnonzero(block == kind.opens))
+        return np.concatenate(found).astype(np.int64)
 
-def _loaded(path: pathlib.Path) -> np.ndarray | None:
-    """Returns an array of starts; None if it is missing or damaged."""
-    try:
-        starts = np.load(path, allow_pickle=False)
-    except (OSError, EOFError, *HEADER_ERRORS):
-        return None
-    return starts if starts.ndim == 1 and starts.dtype == np.int64 else None
+    return kept_beside([path], f"{path.stem}.starts", find, "finding the documents")

@@ -104,9 +104,9 @@ class Classification:
             return data.synthetic_images(tuple(size), count=count, **kinds)
         if size is None:
             return data.load_images(name, split, data_dir=self._data.data_dir)
-        where = name, split, self._data.data_dir
-        options = dict(channels=channels, stream=stream, crop_fraction=crop_fraction)
-        return data.images_of_size(*where, tuple(size), self._data.mode, **options)
+        opened = data.stream_images if stream else data.open_images
+        images = opened(name, split, self._data.data_dir, channels=channels)
+        return data.images_of_size(images, tuple(size), self._data.mode, stream=stream, crop_fraction=crop_fraction)
 
     def _prepare(self) -> None:
         held = [images for images in (self.train_data, self.eval_data) if isinstance(images, data.Images)]

@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from posjax import data
-from posjax.data.host_augment import RANDAUG
+from posjax.data.host_augment import RANDAUG, TIMM_RANDAUG
 from posjax.training.classification import LOSSES
 
 GOLDENS = pathlib.Path(__file__).parents[1] / "goldens"
@@ -154,13 +154,35 @@ def test_randaug_is_big_visions(golden, name):
             np.testing.assert_array_equal(ours, golden[f"rand_{name.replace('_', '')}"])
 
 
+def test_randaug_of_timm_is_timms(golden):
+    """Also: magnitudes are normal and cut to 0 to 10, and half of the draws do nothing."""
+    picture = golden["picture"][4:28, 8:40]
+    short = lambda name: name.lower().removesuffix("increasing").removesuffix("rel")  # noqa: E731
+    keys = {key: key.split("_")[1:] for key in golden if key.startswith("timm_")}
+    assert {short(name) for name, _ in keys.values()} == {name.replace("_", "") for name in TIMM_RANDAUG}
+    for key, (name, sign) in keys.items():
+        number = [each.replace("_", "") for each in TIMM_RANDAUG].index(short(name))
+        draws = dict(integers=[[number]], random=[0.1, 0.9 if sign == "-1" else 0.1])
+        ours = operation("timm_randaug(1, 6.9)")(picture, Scripted(**draws, normal=[6.9]))
+        np.testing.assert_array_equal(ours, golden[key], err_msg=key)
+    solarize, posterize = map([*TIMM_RANDAUG].index, ("solarize", "posterize"))
+    for random, normal, wanted in (
+        ((0.1, 0.6), 10.0, 255 - picture),
+        ((0.6, 0.1), -3.0, picture & 0xF0),
+        ((0.6, 0.1), 12.0, picture & 0x80),
+        ((0.6, 0.6), 9.0, picture),
+    ):
+        draws = dict(integers=[[solarize, posterize]], random=random, normal=[normal])
+        ours = operation("timm_randaug")(picture, Scripted(**draws))
+        np.testing.assert_array_equal(ours, wanted)
+
+
 def test_randaug_draws_all_and_takes_grey_pictures(golden):
     picture = golden["picture"][..., :1]
     rng = np.random.default_rng(0)
-    randaug = operation("randaug(2, 10)")
     shapes = {
         each(picture, rng).shape
-        for each in (randaug, operation("three_augment"), operation("color_jitter(0.3)"))
+        for each in map(operation, ("randaug(2, 10)", "timm_randaug", "three_augment", "color_jitter(0.3)"))
         for _ in range(30)
     }
     assert shapes == {picture.shape}

@@ -1,6 +1,7 @@
 """Images that are read by index and decoded when a batch needs them."""
 
 import io
+import json
 import os
 import pathlib
 import pickle
@@ -12,7 +13,7 @@ import pytest
 from PIL import Image
 
 from posjax import data
-from posjax.data import streams
+from posjax.data import image_sets
 from posjax.data.host_augment import HostFlip, InceptionCrop
 
 RNG = np.random.default_rng(0)
@@ -195,15 +196,15 @@ def test_prepared_sets_stream_and_keep_their_labels(tmp_path, caplog):
 
 
 def test_the_size_chooses_between_memory_and_stream(folder, monkeypatch, caplog):
-    load = lambda **options: data.images_of_size("folder", "train", folder, (8, 8), **options)  # noqa: E731
+    opened = data.open_images("folder", "train", folder)
+    load = lambda **options: data.images_of_size(opened, (8, 8), **options)  # noqa: E731
     held = load()
     assert isinstance(held, data.Images)
     assert not caplog.records
     assert held.digest == data.as_images(data.load_native_images("folder", "train", folder), 8).digest
-    monkeypatch.setattr(streams, "IN_MEMORY", 7 * 8 * 8 * 3 - 1)
+    monkeypatch.setattr(image_sets, "IN_MEMORY", 7 * 8 * 8 * 3 - 1)
     assert isinstance(load(stream=False), data.Images)
     assert isinstance(load(), data.StreamedImages)
-    assert "split 'train' of" in caplog.records[0].message
     assert "streams from disk: 7 images, 0.0 GiB at 8x8" in caplog.records[0].message
     with pytest.raises(ValueError, match="has images of many sizes: give a frame"):
         data.image_batches(load(), batch_size=2, seed=0)
@@ -216,9 +217,10 @@ def test_parquet_becomes_tars(tmp_path):
     rows = [
         {"image": {"bytes": content, "path": None}, "label": 4 - i % 2} for i, content in enumerate(CONTENT.values())
     ]
+    names = {"info": {"features": {"label": {"names": ["ant", "bee", "crab", "a  dog", "emu", "fox"]}}}}
     for shard in range(2):
-        path = tmp_path / f"hub/train-0000{shard}-of-00002.parquet"
-        parquet.write_table(pyarrow.Table.from_pylist(rows[shard::2]), path, row_group_size=2)
+        table = pyarrow.Table.from_pylist(rows[shard::2]).replace_schema_metadata({"huggingface": json.dumps(names)})
+        parquet.write_table(table, tmp_path / f"hub/train-0000{shard}-of-00002.parquet", row_group_size=2)
     with pytest.raises(
         ValueError, match=r"cannot be read by index: .*prepare --name=folder --from=\S*hub --data_dir=DIR"
     ):
@@ -227,10 +229,18 @@ def test_parquet_becomes_tars(tmp_path):
     assert [each.made_now for each in made] == [True, False]
     images = data.stream_images("folder", "train", tmp_path / "tars")
     assert images.label.tolist() == [3, 3, 3, 4, 4, 4, 4]
+    assert images.classes == ("ant", "bee", "crab", "a dog", "emu", "fox")
+    (tmp_path / "tars/classes.txt").write_text("ant\nbee\n")
+    with pytest.raises(ValueError, match=r"classes\.txt names 2 classes, and pictures are of 5: add the others"):
+        data.stream_images("folder", "train", tmp_path / "tars")
     expected = [data.read_image(row["image"]["bytes"]) for row in (*rows[1::2], *rows[::2])]
     for i, image in enumerate(expected):
         np.testing.assert_array_equal(np.asarray(images[i]), image)
-    parquet.write_table(pyarrow.table({"image": ["a.jpg"], "label": [0]}), tmp_path / "hub/test-0.parquet")
+    strange = pyarrow.table({"image": ["a.jpg"], "label": [0]})
+    parquet.write_table(strange, tmp_path / "hub/test-0.parquet")
+    with pytest.raises(ValueError, match=r"name their classes differently: prepare them one after the other"):
+        data.prepare("folder", tmp_path / "tars", tmp_path / "hub")
+    parquet.write_table(strange.replace_schema_metadata(table.schema.metadata), tmp_path / "hub/test-0.parquet")
     with pytest.raises(
         ValueError, match="has image of string, label of int64: a set of images has a column image with"
     ):

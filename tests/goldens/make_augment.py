@@ -2,8 +2,9 @@
 
 `picture`, and of it: crop<i>_draws, _places, _box and _pixels of RandomResizedCrop; jitter<i>_order, _factors and _pixels of
 ColorJitter; three_<name> of timm's policy 3a; rand_<name> of the operations of timm's RandAugment that big_vision has too, at
-magnitude 6.9. cutmix_draws and cutmix_boxes of timm's rand_bbox, targets_<smoothing> of its mixup_target, and bce_<smoothing>
-of its BinaryCrossEntropy with them. Quantiles of real draws: crop_area, crop_aspect, crop_top, cutmix_share.
+magnitude 6.9; timm_<name>_<sign> of those of "inc1", likewise, of a part of the picture. cutmix_draws and cutmix_boxes of
+timm's rand_bbox, targets_<smoothing> of its mixup_target, and bce_<smoothing> of its BinaryCrossEntropy with them. Quantiles
+of real draws: crop_area, crop_aspect, crop_top, cutmix_share.
 """
 
 import random
@@ -76,6 +77,17 @@ def colours(image: Image.Image) -> dict[str, np.ndarray]:
     return found
 
 
+def timm_randaug(image: Image.Image) -> dict[str, np.ndarray]:
+    mean = dict(img_mean=(124, 116, 104), interpolation=Image.Resampling.BICUBIC)  # as create_transform calls it
+    found = {}
+    names = auto_augment.rand_augment_choices("", increasing=True)
+    for operation in auto_augment.rand_augment_ops(6.9, 1.0, mean, names):
+        for sign in (-1, 1):
+            with mock.patch.object(random, "random", return_value=0.9 if sign < 0 else 0.1):
+                found[f"timm_{operation.name}_{sign}"] = np.asarray(operation(image.crop((8, 4, 40, 28))))
+    return found
+
+
 def mixed() -> dict[str, np.ndarray]:
     draws = [(0.5, 10, 12), (0.9, 0, 31), (0.02, 16, 16), (1.0, 3, 3), (0.3, 23, 1)]  # of 24 rows and 32 columns
     boxes = []
@@ -107,5 +119,5 @@ def drawn(count: int = 20_000) -> dict[str, np.ndarray]:
 if __name__ == "__main__":
     pixels = picture()
     image = Image.fromarray(pixels)
-    arrays = {"picture": pixels} | crops(image) | colours(image) | mixed() | drawn()
+    arrays = {"picture": pixels} | crops(image) | colours(image) | timm_randaug(image) | mixed() | drawn()
     save("augment", arrays, packages=["torch", "timm", "torchvision", "pillow"])

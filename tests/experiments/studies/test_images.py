@@ -11,6 +11,7 @@ from small import small_vit
 
 from experiments.studies.images import Originals, measure
 from experiments.studies.readings import RESIZED, read_as, resized
+from posjax import data
 from posjax.encodings.resize import resize
 from posjax.models import BlockConfig, ViT
 from posjax.models.vit import image_channels
@@ -121,6 +122,24 @@ def test_a_resolution_has_whole_patches():
     assert scaled_size((128, 96), 0.75, 8) == (96, 72)
     assert scaled_size((128, 96), 1.125, 8) == (144, 112)
     assert scaled_size((128, 128), 1.0, 8) == (128, 128)
+
+
+def test_images_that_stream_are_those_in_memory_cropped_as_in_training(data_dir):
+    config = small_vit(data_dir)
+    config.data.update(image_size=(8, 8), crop_fraction=0.8)
+    assert isinstance(
+        Originals(config.data, 3, 1).images, data.StreamedImages
+    )  # nothing is decoded before a resolution
+    batches = []
+    for stream in (False, True):
+        config.data.stream = stream
+        images = Originals(config.data, 20, 1).at_size((4, 8))(make_task(config).model, 8)
+        batches.append([*images.evaluation()[None]])
+    assert len(batches[0]) == 3
+    jax.tree.map(np.testing.assert_array_equal, *batches)
+    first = Originals(config.data, 20, 1).images[0]
+    wanted = data.preprocess(first, (4, 8), channels=1, crop_fraction=0.8)
+    np.testing.assert_array_equal(batches[1][0]["image"][0], wanted)
 
 
 def test_some_of_the_images_are_spread_over_the_split(data_dir):
