@@ -200,14 +200,14 @@ def collisions(directory: pathlib.Path) -> dict[str, str]:
     return {"collisions": lines(rows)}
 
 
-def turned(q: np.ndarray, k: np.ndarray, m: Sequence[int], n: Sequence[int]) -> list[np.ndarray]:
+def turned(q: np.ndarray, k: np.ndarray, m: np.ndarray, n: np.ndarray) -> list[np.ndarray]:
     """Returns queries and keys, [N, D], as RoPE turns them at the positions m and n, [T]: two arrays [T, N, D]."""
     rows = [jnp.broadcast_to(jnp.asarray(x, jnp.float32), (len(m), *x.shape)) for x in (q, k)]
-    places = [pj.Site(np.array(each, np.int32)[:, None]) for each in (m, n)]
+    places = [pj.Site(each.astype(np.int32)[:, None]) for each in (m, n)]
     return [np.asarray(x, np.float64) for x in ROPE.rotate((), rows[0], places[0], rows[1], places[1])]
 
 
-def products(q: np.ndarray, k: np.ndarray, m: Sequence[int], n: Sequence[int]) -> Float[np.ndarray, "T N"]:
+def products(q: np.ndarray, k: np.ndarray, m: np.ndarray, n: np.ndarray) -> Float[np.ndarray, "T N"]:
     return np.multiply(*turned(q, k, m, n)).sum(axis=-1)
 
 
@@ -217,7 +217,7 @@ def rotations() -> dict[str, str]:
     state = np.random.RandomState(42)  # NumPy's old seed, as in the example that circulates
     q, k = state.randn(1, 8), state.randn(1, 8)
     product = dict(zip(PAIRS, products(q, k, *np.transpose(PAIRS))[:, 0], strict=True))
-    curves, after = decay(), turned(plain, plain, [3], [3])[0].reshape(4, 2)
+    curves, after = decay(), turned(plain, plain, np.array([3]), np.array([3]))[0].reshape(4, 2)
     return {
         "turned": lines(
             [c + 1, number(3 * w, 3), "1, 0", vector(pair), number(np.linalg.norm(pair), 4)]
@@ -240,7 +240,7 @@ def decay() -> dict[str, np.ndarray]:
     """
     ones, far, here = np.ones((1, 64)), np.arange(256), np.zeros(256, int)
     random = products(*np.random.default_rng(0).normal(size=(2, 1000, 64)), far, here)
-    key = turned(ones, ones, [100], [100])[1][0]
+    key = turned(ones, ones, far[100:101], far[100:101])[1][0]
     return {
         "q = k": products(ones, ones, far, here)[:, 0] / 64,
         "random q, k": random.mean(axis=1) / np.abs(random).mean(),
