@@ -90,9 +90,12 @@ def test_a_folder_of_its_own_disk_is_told_from_a_shared_one(tmp_path, monkeypatc
     monkeypatch.setattr("posjax.training.processes.any_process", lambda found: found)
     for name in ("one", "other"):
         (tmp_path / name).mkdir()
-    for process, name, shared in ((1, "one", False), (0, "one", True), (1, "one", True), (1, "other", False)):
+    monkeypatch.setattr("posjax.training.processes.PATIENCE", 0.01)
+    for process, name, shared in ((0, "one", True), (1, "one", True), (1, "other", False)):
         monkeypatch.setattr("jax.process_index", lambda process=process: process)
         assert is_shared(tmp_path / name) == shared
+        assert not (process == 0 and any((tmp_path / name).iterdir()))
+        (tmp_path / "one/.shared").write_text("7")  # as the first process does
 
 
 @pytest.mark.parametrize("numbers", [dict(processes=2), dict(processes=2, process=2)])

@@ -15,6 +15,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 HEARTBEAT = 30  # seconds without a sign of life after which a process counts as dead
+PATIENCE = 30.0  # seconds until a file that one host has made counts as absent on another: NFS may show it late
 # Words in the errors of collectives and of the coordinator once a process is gone.
 _SIGNS = (
     "Connection closed by peer",
@@ -76,7 +77,13 @@ def is_shared(folder: pathlib.Path) -> bool:
     if is_first():
         mark.write_text(token)
     synced("the folder is marked")
-    return not any_process(not mark.is_file() or mark.read_text() != token)
+    end = time.monotonic() + PATIENCE
+    while not (seen := mark.is_file() and mark.read_text() == token) and time.monotonic() < end:
+        time.sleep(0.1)
+    unseen = any_process(not seen)
+    if is_first():
+        mark.unlink()
+    return not unseen
 
 
 def any_process(found: bool) -> bool:
