@@ -196,6 +196,12 @@ def test_refusals(spec, site, order, reason):
     assert got is None if reason is None else re.search(reason, got), got
 
 
+def test_devices_that_share_queries():
+    request = asked(pj.parse("fox + window(3)"), LINE, LINE.position)
+    assert "part of the queries" in refusal(pj.parse("fox + window(3)"), request, devices=2)
+    assert refusal(pj.parse("window(3)"), request, devices=2) is None
+
+
 def test_lengths_that_it_holds():
     long = [asked(pj.parse("t5"), two_documents(length, registers=False), dtype=jnp.float16) for length in (64, 70)]
     assert "bfloat16" in refusal(pj.parse("none"), long[0])

@@ -54,11 +54,13 @@ def refusal(encoding: Encoding, x: Operands, *, devices: int = 1) -> str | None:
     biases = biased(encoding, None, x.q_site, x.k_site)
     if reason := lines_refusal(masks):
         return reason
+    if biases and devices > 1:
+        return f"it reads the bias of {biases[0].encoding} by places in the arrays, and each device has a part of the queries"
     for one in biases:
         if not _is_row(one) and not _is_difference(one, x.q_order is not None):
             return _bias_refusal(one)
         known = all(isinstance(leaf, np.ndarray) for site in (one.q_site, one.k_site) for leaf in site[:3])
-        if _is_row(one) and (devices > 1 or (known and not line_of(one.q_site, one.k_site).holds)):
+        if _is_row(one) and known and not line_of(one.q_site, one.k_site).holds:
             return f"it reads the bias of {one.encoding} by places in the arrays, and tokens do not stand side by side"
     if "sink" in encoding.hooks and not all(map(_is_row, biases)):
         return f"{encoding} has a sink and a bias that is a difference of numbers of key and query"
