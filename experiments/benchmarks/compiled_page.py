@@ -177,7 +177,8 @@ def _layer_cells(record: Record, bases: Mapping[tuple[str, bool, bool], int]) ->
 
 def _fused(report: Mapping[str, Any]) -> str:
     """Returns the kernel of a report by posjax's name for it."""
-    names = {"fmha": "cuDNN", "mosaic_gpu": "pallas", "splash": "splash", "tpu_attention": "pallas_tpu"}
+    names = {"fmha": "cuDNN", "mosaic_gpu": "pallas", "splash": "splash"}
+    names |= dict.fromkeys(("tpu_attention", "tpu_custom_call"), "pallas_tpu")  # on a mesh, and on one chip
     short = {next((name for part, name in names.items() if part in kernel), kernel) for kernel in report["kernels"]}
     return ", ".join(sorted(short))
 
