@@ -39,7 +39,7 @@ LINES = {
     "experiments": 2_600,  # plan --compile: +56; trainings, pipelines beside torch: +55; a night: +155; addresses: +34
     "experiments/analysis": 3_547,  # the fill of a recipe: +2
     "experiments/atlas": 4_816,  # a first page in two languages: +12
-    "experiments/benchmarks": 4_147,  # machines that are not here: +762; trainings beside torch: +490; pipelines: +306
+    "experiments/benchmarks": 4_148,  # machines that are not here: +762; trainings beside torch: +490; pipelines: +306
     "experiments/report": 3_827,  # a results page; positions from zero, its numbers and pictures: +393
     "experiments/studies": 2_698,  # no random data, tokens without text: +6; images that stream: +14
     "configs": 4_962,  # six papers at their own size: +590; optimizers, averages, streams: +20
