@@ -150,6 +150,8 @@ def parser(suite: str) -> argparse.ArgumentParser:
         add("--accelerators", type=names, metavar="NAME,NAME", help=f"of {', '.join(plan.ACCELERATORS)}")
         about = f"machines to compile for, as v5e:2x4,v6e:1x1,h100:8, of the chips {', '.join(described.CHIPS)}"
         add("--compile", type=names, metavar="NAME,NAME", help=about)
+        add("--row", metavar="LABEL", help="row of a study that is trained (default: the first)")
+        add("--checkpoint", type=pathlib.Path, metavar="DIR", help="weights that the rows of a study tune")
     return made
 
 
@@ -195,6 +197,7 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
         make = functools.partial(inputs.inputs_suite, case)
         return [Job(CONTEXT, make, counts[args.threads or "all"], settings, given, inputs.refuse_unmeasured)]
     if args.suite == PLAN:
+        config = plan.config_of_row(config, args.row, args.checkpoint)
         given = plan.given_of(config, args.accelerators) | {"command": command}
         make = functools.partial(plan.plan_suite, argv, args.imports, args.devices or 1)
         if args.compile:
