@@ -77,7 +77,8 @@ def _pretrained(path: pathlib.Path, table: ConfigDict) -> Weights:
     start = Start(path, table.get("init_ignore"))
     config = config_of_start(start, table)
     task = LongDocuments(config)
-    params = jax.tree.map(lambda leaf: np.asarray(leaf)[None], start.of_seeds((0,))[0])
+    held = jax.eval_shape(lambda: task.init(jax.random.key(0)))
+    params = jax.tree.map(lambda leaf, like: np.asarray(leaf, like.dtype)[None], start.of_seeds((0,))[0], held)
     run = Run(task, task.model, params, (0,), config, 0, {"elapsed": 0.0, "step_time": math.nan})
     return Weights(run, config_hash({**identity(config), "initial": digest(params)}), {}, path)
 
@@ -85,11 +86,15 @@ def _pretrained(path: pathlib.Path, table: ConfigDict) -> Weights:
 def config_of_start(start: Start, table: ConfigDict) -> ConfigDict:
     """Returns the config of a run of no steps that has a start's decoder.
 
+    If the table tunes it, its parameters are of the table's type: in bfloat16, as many files have it, small steps are lost.
+
     Raises:
       ValueError: the trained length is not known.
     """
     config = ConfigDict(training_of(table, {}, "--checkpoint").to_dict())
-    config.model = ConfigDict({"kind": AS_INIT, "implementation": table.model.implementation})
+    config.model = ConfigDict({"kind": AS_INIT} | {name: table.model[name] for name in ("implementation", "scan", "remat")})
+    if table.get("finetune"):
+        config.model.param_dtype = table.model.param_dtype
     config = ConfigDict(as_started(config, start).to_dict())
     trained = table.get("trained_length") or getattr(start.model, "length", None)
     if trained is None:

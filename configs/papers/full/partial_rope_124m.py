@@ -67,7 +67,7 @@ def get_config() -> ConfigDict:
     config.steps = 4768  # 2.5 billion tokens
     config.optimizer.warmup_steps = 256
     config.batch_size = 512  # 524,288 tokens
-    config.accumulate = 16
+    config.accumulate = 32
     config.eval_every = 0  # at the end only
     config.eval_lengths = (1024,)
     config.eval_tokens = 10_485_761

@@ -2,15 +2,19 @@
 
 import json
 
+import jax
+import ml_dtypes
 import pytest
 from exported import TRAINED, write_llama
 from goldens.pretrained_cases import written
+from safetensors.numpy import load_file, save_file
 
 from experiments import ablate
 from experiments.cli import load
 from experiments.records import read_records
 from experiments.studies.engine import plan
 from experiments.studies.planned import planned
+from experiments.studies.weights import load_decoder
 
 FULL = "configs/papers/full"
 
@@ -26,7 +30,14 @@ def test_a_row_is_a_single_run_on_random_data_with_the_seeds_of_its_study():
 
 def test_a_fine_tune_of_weights_is_a_row(tmp_path):
     folder, config = write_llama(tmp_path), load(f"{FULL}/extend_360m.py")
-    assert planned(config, checkpoint=folder).data.length == TRAINED  # DroPE
+    tensors = {name: x.astype(ml_dtypes.bfloat16) for name, x in load_file(folder / "model.safetensors").items()}
+    save_file(tensors, folder / "model.safetensors")
+    first = planned(config, checkpoint=folder)
+    assert (first.model.encoding, first.data.length) == ("none()", TRAINED)  # DroPE
+    assert (first.model.dtype, first.model.param_dtype) == ("bfloat16", "float32")
+    config.data.files, config.measures.lengths.lengths = f"{folder}/*.txt", (TRAINED,)
+    loaded = load_decoder(folder, config).run.params
+    assert {leaf.dtype.name for leaf in jax.tree.leaves(loaded)} == {"float32"}
     made = planned(config, "PI, tuned", folder)
     assert (made.data.length, made.data.name, made.model.width) == (8192, "synthetic_tokens", 16)
     assert made.model.encoding.startswith(f"rope(scaling=linear(factor={8192 // TRAINED})")
