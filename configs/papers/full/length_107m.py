@@ -50,6 +50,7 @@ def get_config() -> ConfigDict:
         "has not been run: it takes accelerators."
     )
     config.page.arguments = "--config.studies.scan.data.files=SCAN"
+    config.page.deviations = True
     config.notes = (
         "A decoder reads the problem and a mark, then predicts the answer and its end. Exact match has the whole answer "
         "right; it is a mean over the lengths that were not trained."

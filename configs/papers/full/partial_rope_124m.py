@@ -49,6 +49,7 @@ def get_config() -> ConfigDict:
         "Half of the frequencies should do as well as all of them. This has not been run: it takes accelerators."
     )
     config.page.arguments = "--config.data.files=FINEWEB"
+    config.page.deviations = True
     config.notes = (
         "Tokens of GPT-2's vocabulary, rows of 1,024 across documents. p_rope: so large a share of the 32 frequencies of a "
         "head, the fastest ones, turns. fraction: so large a share of its 64 channels turns, by frequencies from the fastest "
