@@ -152,7 +152,7 @@ class Comparison:
     def deviations(self, column: Column) -> list[TableCell]:
         """The standard deviation of each row over its seeds; a dash for a single seed, or one that is not finite."""
         unit, cells = unit_of(column.metric), [self.study.values(row, *column) for row in self.study.rows]
-        known = [values if is_whole(values) and len(values) > 1 else () for values in cells]
+        known = [finite_values(cell) if is_whole(cell) and len(cell) > 1 else () for cell in cells]
         return [
             TableCell(f"{unit.scale * statistics.stdev(values):.{unit.digits + 1}f}" if values else "-")
             for values in known
