@@ -9,6 +9,7 @@
     python -m experiments.benchmark context --config=configs/decoder.py --memory=24GiB        # how long may the input be?
     python -m experiments.benchmark plan --config=configs/vit.py --config.model.variant=B/16 --accelerators=h100,tpu-v5e
     python -m experiments.benchmark plan --config=configs/decoder.py --compile=v5e:2x4,h100:8        # with their compilers
+    python -m experiments.benchmark plan --config=configs/papers/full/fox_125m.py --row=rope --compile=h100:8
     python -m experiments.benchmark compiled --out=results/compiled      # every encoding; again: the rest
     python -m experiments.benchmark accelerator --out=DIR                # as much as fits 9 minutes; again: the rest
     python -m experiments.benchmark accelerator --part=1/4 --out=DIR     # a quarter of it, for one of four machines
@@ -27,8 +28,9 @@ twice --memory; it is run where it fits and a call is predicted to take at most 
 
 plan: the program that `experiments.train` would run is compiled for --devices simulated devices, and is never run. Memory and
 operations are XLA's own analysis. Times on accelerators are arithmetic from data sheets: at best, and at 40 % of the peak.
-With --compile it is compiled for named machines by the compilers of TPUs and GPUs, which need no such device: does it fit,
-which attention kernels run, what is sent. Programs that were compiled before are read from programs.jsonl under --out.
+Of a study it is the training of a row, with all seeds and on random data. With --compile it is compiled for named machines by
+the compilers of TPUs and GPUs, which need no such device: does it fit, which attention kernels run, what is sent. Programs
+that were compiled before are read from programs.jsonl under --out.
 
 compiled: one layer under every encoding, and training steps of known models, compiled for machines in the same way. The page
 is README.md under --out. The same command goes on; a record that is deleted from results.jsonl is made anew.

@@ -92,7 +92,9 @@ def config_of_start(start: Start, table: ConfigDict) -> ConfigDict:
       ValueError: the trained length is not known.
     """
     config = ConfigDict(training_of(table, {}, "--checkpoint").to_dict())
-    config.model = ConfigDict({"kind": AS_INIT} | {name: table.model[name] for name in ("implementation", "scan", "remat")})
+    config.model = ConfigDict(
+        {"kind": AS_INIT} | {name: table.model[name] for name in ("implementation", "scan", "remat")}
+    )
     if table.get("finetune"):
         config.model.param_dtype = table.model.param_dtype
     config = ConfigDict(as_started(config, start).to_dict())

@@ -216,7 +216,7 @@ def initial_params(
     Args:
       start: a workdir, whose seeds start their namesakes (an only seed starts all); or anything that
         `posjax.pretrained.load` reads, the same for all seeds.
-      head: "keep"; "new": zeros; or "means": of each class, see `class_means`. A kept head of another number of classes is new.
+      head: "keep", which makes a head of another number of classes new; "new": zeros; or "means": see `class_means`.
       encoding: "keep"; "new": the encoding's parameters are dropped, and the task's encoding starts as each seed draws it; or
         "keep_or_new": the latter where the task's encoding learns something else.
       method: of resizing, by name; None for the method of a file's authors, and "torch_bicubic" for a run.

@@ -46,7 +46,11 @@ def test_the_configs_of_posjax_are_studies_and_their_fields_are_documented():
     for path in sorted([*CONFIGS.glob("*.py"), *(CONFIGS / "papers").rglob("*.py")]):
         if "seeds" in (made := load(str(path))):
             check_study(made)
-            pretrained = path.stem in ("extrapolate_pretrained", "extend_360m", "released_vits") or "command" in made.get("page", {})
+            pretrained = path.stem in (
+                "extrapolate_pretrained",
+                "extend_360m",
+                "released_vits",
+            ) or "command" in made.get("page", {})
             assert pretrained or rows(made)
     text = " ".join((CONFIGS.parent / "docs/experiments.md").read_text().split())
     for name, field in (FIELDS | TABLE).items():
