@@ -29,21 +29,21 @@ LINES = {
     "posjax": 3_572,  # potentials of biases: +45; tokens side by side and flags: +11; another language of specs: +37
     "posjax/attention": 3_435,  # kernels by shares of heads, blocks of splash: +215; potentials: +45; devices: +17
     "posjax/audits": 1_586,  # a candidate is one program: +14
-    "posjax/data": 6_048,  # a text of augmentation, on the host too: +530; tokens in shards: +630; images from disk: +600
+    "posjax/data": 6_054,  # a text of augmentation, on the host too: +530; tokens in shards: +630; images from disk: +606
     "posjax/describe": 3_738,
     "posjax/encodings": 9_414,  # rotation by a product and potentials: +43; biases of a line: +47; diagonals: +20
     "posjax/hf": 1_267,
     "posjax/models": 2_598,  # products by part on TPUs: +46; gradients of logits, heads: +34; stochastic depth: +3
-    "posjax/pretrained": 4_007,
-    "posjax/training": 3_708,  # speed and traces: +155; logits once: +62; optimizers, averages: +270; augmentation: +57
+    "posjax/pretrained": 4_016,  # rotary models by name: +9
+    "posjax/training": 3_742,  # speed and traces: +155; logits once: +62; optimizers, averages: +270; augmentation: +57; means: +34
     "experiments": 2_559,  # plan --compile: +56; trainings beside torch: +48; tokens: +32; a night: +155
     "experiments/analysis": 3_547,  # the fill of a recipe: +2
     "experiments/atlas": 4_804,
-    "experiments/benchmarks": 3_839,  # machines that are not here: +762; trainings beside torch: +490
-    "experiments/report": 3_433,  # a results page
-    "experiments/studies": 2_684,  # no random data, tokens without text: +6
-    "configs": 4_962,  # six papers at their own size: +590; optimizers, averages, streams: +20
-    "tests": 39_421,  # described machines: +258; trainings: +150; augmentation: +450; tokens, streams, optimizers: +700
+    "experiments/benchmarks": 3_857,  # machines that are not here: +762; trainings beside torch: +490; rows of studies: +18
+    "experiments/report": 3_448,  # a results page; deviations: +15
+    "experiments/studies": 2_772,  # no random data, tokens without text: +6; plans of rows, rows of weights: +88
+    "configs": 5_065,  # six papers at their own size: +590; optimizers, averages, streams: +20; released weights: +103
+    "tests": 39_543,  # described machines: +258; trainings: +150; augmentation: +450; tokens, streams, optimizers: +700; rows: +122
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

@@ -72,6 +72,7 @@ def _study(name: str) -> ConfigDict:
     study.model.embedding_scale = None
     study.model.dropout = 0.1
     study.model.dtype = "bfloat16"
+    study.model.scan = True
     study.optimizer.learning_rate = 3e-5
     study.optimizer.weight_decay = 0.05
     study.optimizer.b2 = 0.999
