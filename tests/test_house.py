@@ -35,15 +35,15 @@ LINES = {
     "posjax/hf": 1_267,
     "posjax/models": 2_598,  # products by part on TPUs: +46; gradients of logits, heads: +34; stochastic depth: +3
     "posjax/pretrained": 4_016,  # rotary models by name: +9
-    "posjax/training": 3_742,  # speed and traces: +155; logits once: +62; optimizers, averages: +270; augmentation: +57; means: +34
-    "experiments": 2_559,  # plan --compile: +56; trainings beside torch: +48; tokens: +32; a night: +155
+    "posjax/training": 3_742,  # speed and traces: +155; logits once: +62; optimizers, averages: +270; recipes: +91
+    "experiments": 2_561,  # plan --compile: +58; trainings beside torch: +48; tokens: +32; a night: +155
     "experiments/analysis": 3_547,  # the fill of a recipe: +2
     "experiments/atlas": 4_804,
     "experiments/benchmarks": 3_857,  # machines that are not here: +762; trainings beside torch: +490; rows of studies: +18
     "experiments/report": 3_448,  # a results page; deviations: +15
     "experiments/studies": 2_772,  # no random data, tokens without text: +6; plans of rows, rows of weights: +88
     "configs": 5_065,  # six papers at their own size: +590; optimizers, averages, streams: +20; released weights: +103
-    "tests": 39_543,  # described machines: +258; trainings: +150; augmentation: +450; tokens, streams, optimizers: +700; rows: +122
+    "tests": 39_543,  # described machines: +258; trainings: +150; augmentation: +450; streams, optimizers: +700; rows: +122
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {
