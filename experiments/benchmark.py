@@ -199,7 +199,6 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
         make = functools.partial(inputs.inputs_suite, case)
         return [Job(CONTEXT, make, counts[args.threads or "all"], settings, given, inputs.refuse_unmeasured)]
     if args.suite == PLAN:
-        os.environ["JAX_PLATFORMS"] = "cpu"  # rows are read here, and nothing is run
         config = plan.config_of_row(config, args.row, args.checkpoint)
         given = plan.given_of(config, args.accelerators) | {"command": command}
         make = functools.partial(plan.plan_suite, argv, args.imports, args.devices or 1)

@@ -69,8 +69,11 @@ def config_of_row(config: "ConfigDict", row: str | None, checkpoint: pathlib.Pat
       ValueError: a row or a checkpoint without a study, or of no training.
     """
     if is_study(config):
+        import jax
+
         from experiments.studies.planned import planned
 
+        jax.config.update("jax_platforms", "cpu")  # nothing is run
         return planned(config, row, checkpoint)
     if row or checkpoint:
         raise ValueError("--row and --checkpoint are of a study, and --config is of a single run: leave them out")
