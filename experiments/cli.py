@@ -443,11 +443,12 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
             hint = f"did you mean {near[0]}?" if near else f"the fields are {', '.join(fields)}"
             raise ValueError(f"{word}: no such field; {hint}")
         (group, key), value = fields[name], word[match.end() :]
-        if value == "=None" and group[key] is None:
-            continue
         if isinstance(group[key], type(config)):
             raise ValueError(f"{word}: expected group of fields")
         kind = group.get_type(key)
+        if value == "=None" and (group[key] is None or kind is str):
+            group[key] = None
+            continue
         try:
             if not value:
                 raise ValueError
