@@ -12,8 +12,8 @@ parameters: perplexity 4.859 without positions, 4.530 with a quarter of the freq
 all. Khan (2026), arXiv 2603.11611: a tenth of the channels is enough. nanochat's notes: a quarter is slightly worse.
 p_rope(proportion) stills the lowest frequencies; rope(fraction) turns the first channels through all of them.
 
-Cost: 0.80 GFLOP a token, 2.0e18 a training, 9 rows of 3 seeds: 43 H100-hours at 35 % of the peak (989 TFLOP/s). The three
-seeds of a row train at once, in 32 parts of a batch, which fit eight TPU v5e; on eight H100s 8 parts do: --config.accumulate=8.
+Cost: 0.80 GFLOP a token, 2.0e18 a training, 9 rows of 3 seeds: 43 H100-hours at 35 % of the peak (989 TFLOP/s). The seeds of
+a row train at once, in 32 parts of a batch, which fit eight TPU v5e; on eight H100s 8 parts do: --config.accumulate=8.
 Expected: 3.28 nats a token with all of RoPE (modded-nanogpt's reference at as many tokens is that, on other weights); seeds
 differ by about 0.0013, so three of them tell rows 0.005 apart.
 """
