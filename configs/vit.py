@@ -39,7 +39,8 @@ def get_config() -> ConfigDict:
     config.ema = config_dict.placeholder(float)  # decay of a moving average of parameters, which is scored; None: none
 
     config.init_from = config_dict.placeholder(str)  # workdir or file of weights that a fine-tune starts from
-    config.init_head = "keep"  # head of a fine-tune: keep (where classes are as many) or new
+    # Head of a fine-tune: keep (where classes are as many), new, or means (the class of the nearest mean feature).
+    config.init_head = "keep"
     config.init_encoding = "keep"  # parameters of the encoding: keep, new, or keep_or_new (keep where the new one can)
     # Method of posjax.encodings.resize for tables; None: that of the file's authors.
     config.init_resize = config_dict.placeholder(str)

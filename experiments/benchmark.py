@@ -9,6 +9,7 @@
     python -m experiments.benchmark context --config=configs/decoder.py --memory=24GiB        # how long may the input be?
     python -m experiments.benchmark plan --config=configs/vit.py --config.model.variant=B/16 --accelerators=h100,tpu-v5e
     python -m experiments.benchmark plan --config=configs/decoder.py --compile=v5e:2x4,h100:8        # with their compilers
+    python -m experiments.benchmark plan --config=configs/papers/full/fox_125m.py --row=rope --compile=h100:8
     python -m experiments.benchmark compiled --out=results/compiled      # every encoding; again: the rest
     python -m experiments.benchmark accelerator --out=DIR                # as much as fits 9 minutes; again: the rest
     python -m experiments.benchmark accelerator --part=1/4 --out=DIR     # a quarter of it, for one of four machines
@@ -28,8 +29,9 @@ twice --memory; it is run where it fits and a call is predicted to take at most 
 
 plan: the program that `experiments.train` would run is compiled for --devices simulated devices, and is never run. Memory and
 operations are XLA's own analysis. Times on accelerators are arithmetic from data sheets: at best, and at 40 % of the peak.
-With --compile it is compiled for named machines by the compilers of TPUs and GPUs, which need no such device: does it fit,
-which attention kernels run, what is sent. Programs that were compiled before are read from programs.jsonl under --out.
+Of a study it is the training of a row, with all seeds and on random data. With --compile it is compiled for named machines by
+the compilers of TPUs and GPUs, which need no such device: does it fit, which attention kernels run, what is sent. Programs
+that were compiled before are read from programs.jsonl under --out.
 
 compiled: one layer under every encoding, and training steps of known models, compiled for machines in the same way. The page
 is README.md under --out. The same command goes on; a record that is deleted from results.jsonl is made anew.
@@ -154,6 +156,8 @@ def parser(suite: str) -> argparse.ArgumentParser:
         add("--accelerators", type=names, metavar="NAME,NAME", help=f"of {', '.join(plan.ACCELERATORS)}")
         about = f"machines to compile for, as v5e:2x4,v6e:1x1,h100:8, of the chips {', '.join(described.CHIPS)}"
         add("--compile", type=names, metavar="NAME,NAME", help=about)
+        add("--row", metavar="LABEL", help="row of a study that is trained (default: the first)")
+        add("--checkpoint", type=pathlib.Path, metavar="DIR", help="weights that the rows of a study tune")
     return made
 
 
@@ -199,6 +203,7 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
         make = functools.partial(inputs.inputs_suite, case)
         return [Job(CONTEXT, make, counts[args.threads or "all"], settings, given, inputs.refuse_unmeasured)]
     if args.suite == PLAN:
+        config = plan.config_of_row(config, args.row, args.checkpoint)
         given = plan.given_of(config, args.accelerators) | {"command": command}
         make = functools.partial(plan.plan_suite, argv, args.imports, args.devices or 1)
         if args.compile:

@@ -160,7 +160,7 @@ def run(
     tune_allocator()  # configs may import jax
     parser = config_parser(pathlib.Path(sys.argv[0]).stem, doc, options, many_processes=many_processes, rows=rows)
     config, args = read(parser, sys.argv[1:])
-    if not rows and {"encodings", "studies"} & set(config):
+    if not rows and is_study(config):
         sys.exit(tell(f"--config={args.config} is of a study: run it by python -m experiments.ablate"))
     shared = ("config", "workdir", "imports", "traceback", "coordinator", "processes", "process")
     own = {name: value for name, value in vars(args).items() if name not in shared}
@@ -298,6 +298,11 @@ def command_line(command: str, given: Sequence[str] | None = None) -> str:
     """Returns the command line without its workdir, for a report; `given` defaults to the arguments of this process."""
     kept = [each for each in (sys.argv[1:] if given is None else given) if not each.startswith("--workdir")]
     return shlex.join(["python", "-m", f"experiments.{command}", *kept])
+
+
+def is_study(config: "ConfigDict") -> bool:
+    """Says whether a config has rows, and is not that of a single run."""
+    return bool({"encodings", "studies"} & {*config})
 
 
 def runs_of(config: "ConfigDict", given: str) -> pathlib.Path:
@@ -465,11 +470,12 @@ def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:
             hint = f"did you mean {near[0]}?" if near else f"the fields are {', '.join(fields)}"
             raise ValueError(f"{word}: no such field; {hint}")
         (group, key), value = fields[name], word[match.end() :]
-        if value == "=None" and group[key] is None:
-            continue
         if isinstance(group[key], type(config)):
             raise ValueError(f"{word}: expected group of fields")
         kind = group.get_type(key)
+        if value == "=None" and (group[key] is None or kind is str):
+            group[key] = None
+            continue
         try:
             if not value:
                 raise ValueError

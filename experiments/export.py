@@ -55,9 +55,10 @@ def _export(args: argparse.Namespace) -> None:
     config = {"max_position_embeddings": run.config.data.length}
     pretrained.save(out, run.model, run.of(index), config=config)
     tokenizer = run.task.tokenizer
-    if tokenizer != BYTES:
+    about = "tokens are bytes" if tokenizer == BYTES else f"tokens are {tokenizer.name}'s: put its {FILE} beside it"
+    if tokenizer.rust is not None:
         shutil.copyfile(tokenizer.name, out / FILE)
-    about = "tokens are bytes" if tokenizer == BYTES else f"{FILE} beside it"
+        about = f"{FILE} beside it"
     if run.config.data.get("bos") is False:
         about += ", whose template adds a BOS that training left out: encode with add_special_tokens=False"
     print(f"wrote {out}: seed {seed} after {run.step} steps; {about}")

@@ -55,6 +55,8 @@ def _generate(args: argparse.Namespace) -> None:
     model, params = start.model, start.of_seeds(start.run.seeds[:1] if start.run else (0,))[0]
     if not isinstance(model, Decoder):
         raise ValueError(f"{args.checkpoint} holds a {type(model).__name__}, and only decoders continue a text")
+    if args.tokenizer is None and start.run is not None:
+        start.run.task.tokenizer.check_text()
     tokenizer = data.load_tokenizer(args.tokenizer or start.tokenizer, False if args.no_bos else start.bos)
     if tokenizer.vocab_size > model.vocab_size:
         raise ValueError(f"{tokenizer.name} has {tokenizer.vocab_size:,} tokens, the model {model.vocab_size:,}")

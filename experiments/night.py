@@ -114,6 +114,7 @@ def cost(config: "ConfigDict") -> Cost:
     import jax
 
     from experiments.studies.plan import rows_of, seeds_of, tables_of
+    from experiments.studies.planned import on_random_data
     from posjax.training.loop import Programs
     from posjax.training.tasks import make_task
 
@@ -121,7 +122,9 @@ def cost(config: "ConfigDict") -> Cost:
     for name, table in tables_of(config).items():
         trained = {row.base: row.training for row in rows_of(name, table)}
         training = next(iter(trained.values()))  # operations of encodings are not counted
-        small = _on_random_data(training)
+        small = on_random_data(training)
+        with small.unlocked():
+            small.update(batch_size=jax.device_count(), eval_batch_size=jax.device_count(), accumulate=1)
         programs = Programs(make_task(small), small, (0,))
         state = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(programs.shapes()[1:3]))
         count = len(trained) * len(seeds_of(config, table))
@@ -129,25 +132,6 @@ def cost(config: "ConfigDict") -> Cost:
         flops += count * programs.work.flops * training.steps * training.batch_size / small.batch_size
         disk += count * state * (training.keep_last + 1)  # and the best one
     return Cost(trainings, flops, largest, disk)
-
-
-def _on_random_data(training: "ConfigDict") -> "ConfigDict":
-    """Returns a config of the same model and rows, of few examples that need no files."""
-    import jax
-
-    small = training.copy_and_resolve_references()
-    with small.unlocked():
-        match small.task:
-            case "classification":
-                small.data.name = "synthetic_images"
-            case "language_model":
-                small.data.update(name="synthetic_tokens", files=None, tokenizer=None)
-                small.eval_tokens = None
-            case "algorithmic" if small.data.name == "scan":
-                small.data.update(name="copy_string", files=None)
-        small.batch_size = small.eval_batch_size = jax.device_count()
-        small.accumulate = 1
-    return small
 
 
 if __name__ == "__main__":

@@ -51,6 +51,10 @@ def main(
     from posjax.training.runs import Run
     from posjax.training.tasks import make_task
 
+    if config.steps == 0:
+        raise ValueError(
+            "steps=0 trains nothing: experiments.ablate and experiments.evaluate measure weights as they are"
+        )
     seeds, start, options = (config.seed,), start_of(config), options_of(config)
     config = as_started(config, start)
     task = make_task(config)

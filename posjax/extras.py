@@ -23,7 +23,7 @@ EXTRAS = {
     "tf": ("tensorflow",),
     "tokamax": ("tokamax",),
     "tpu": ("libtpu",),
-    "cuda": ("jax_cuda12_plugin",),
+    "cuda": ("jax_cuda12_plugin", "jax_plugins"),
 }
 _BROUGHT_BY = {module: extra for extra, modules in EXTRAS.items() for module in modules}
 

@@ -285,7 +285,8 @@ DECODER, STUDY = (f"--config=configs/{name}.py" for name in ("decoder", "data_si
         (f"context {DECODER} --lengths=64", "two lengths or more"),
         ("context", "--config=FILE is missing"),
         (f"plan {DECODER} --accelerators=h10", "did you mean 'h100'"),
-        (f"plan {STUDY}", "is of a study"),
+        (f"plan {STUDY} --row=nobody", "the study trains no such row"),
+        (f"plan {DECODER} --row=rope", "--config is of a single run"),
     ],
 )
 def test_mistakes_are_one_line(line, message, capsys):

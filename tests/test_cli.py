@@ -134,6 +134,14 @@ def test_none_may_be_said_of_each_field_that_is_none(name):
     assert unset == [field for field, value in flatten_dict(config.to_dict(), sep=".").items() if value is None]
 
 
+def test_a_word_that_is_set_may_become_none_and_a_number_may_not():
+    config = ConfigDict({"variant": "S/16", "steps": 3})
+    cli.set_fields(config, ["--config.variant=None"])
+    assert config.variant is None
+    with pytest.raises(ValueError, match="expected int"):
+        cli.set_fields(ConfigDict({"steps": 3}), ["--config.steps=None"])
+
+
 def test_the_default_workdir_is_named_after_the_config(call):
     assert call("--config=x.py").stdout.splitlines()[1] == "runs/x"
     assert call("--config=x.py:large").stdout.splitlines()[1] == "runs/big"

@@ -113,6 +113,15 @@ def test_a_missing_compiler_is_named_with_its_command(monkeypatch):
         described.require_compilers([described.machine_of("v6e:1x1")])
 
 
+def test_half_of_a_compiler_is_none(monkeypatch):
+    """Without jax_plugins, jax says that topologies are not implemented."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if name == "jax_cuda12_plugin" else None)
+    for name in ("jax_cuda12_plugin", "jax_plugins"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(ImportError, match=r"--compile=h100:8 needs jax_plugins: pip install .*\[cuda\]"):
+        described.require_compilers([described.machine_of("h100:8")])
+
+
 def test_an_error_of_memory_is_one_line():
     message = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.\nUsed 19.40G of 15.75G hbm. Exceeded"
     assert aot.reason_of(message) == "does not fit: needs 19.40 GiB of 15.75 GiB (hbm)"

@@ -29,21 +29,21 @@ LINES = {
     "posjax": 3_899,  # potentials: +45; tokens side by side and flags: +11; specs: +37; buckets: +323
     "posjax/attention": 4_163,  # by shares of heads, blocks of splash: +215; potentials: +45; a kernel for TPUs: +726
     "posjax/audits": 1_634,  # a candidate is one program: +14; masks: +49
-    "posjax/data": 6_079,  # augmentation on the host: +530; shards: +630; images from disk: +600; timm_randaug, names: +31
+    "posjax/data": 6_085,  # augmentation on the host: +530; shards: +630; images from disk: +600; timm_randaug, names: +31
     "posjax/describe": 3_749,  # distances of sums of tokens and codes: +11
     "posjax/encodings": 9_415,  # rotation by a product and potentials: +43; biases of a line: +47; diagonals: +20
     "posjax/hf": 1_267,
     "posjax/models": 2_598,  # products by part on TPUs: +46; gradients of logits, heads: +34; stochastic depth: +3
-    "posjax/pretrained": 4_007,
-    "posjax/training": 3_733,  # speed, traces: +155; logits once: +62; optimizers, averages: +270; recipes: +57; folders: +18
-    "experiments": 2_600,  # plan --compile: +56; trainings, pipelines beside torch: +55; a night: +155; addresses: +34
+    "posjax/pretrained": 4_016,  # rotary models by name: +9
+    "posjax/training": 3_767,  # speed, traces: +155; logits once: +62; optimizers, averages: +270; recipes: +57; folders: +18
+    "experiments": 2_602,  # plan --compile: +56; trainings, pipelines beside torch: +55; a night: +155; addresses: +34
     "experiments/analysis": 3_547,  # the fill of a recipe: +2
     "experiments/atlas": 4_816,  # a first page in two languages: +12
-    "experiments/benchmarks": 4_148,  # machines that are not here: +762; trainings beside torch: +490; pipelines: +306
-    "experiments/report": 3_827,  # a results page; positions from zero, its numbers and pictures: +393
-    "experiments/studies": 2_698,  # no random data, tokens without text: +6; images that stream: +14
-    "configs": 4_962,  # six papers at their own size: +590; optimizers, averages, streams: +20
-    "tests": 40_397,  # augmentation: +480; tokens, streams: +730; buckets: +300; from zero: +265; TPUs: +239
+    "experiments/benchmarks": 4_169,  # machines that are not here: +762; trainings beside torch: +490; pipelines: +306; rows of studies: +21
+    "experiments/report": 3_842,  # a results page; positions from zero, its numbers and pictures: +393
+    "experiments/studies": 2_786,  # no random data, tokens without text: +6; images that stream: +14; plans of rows, rows of weights: +88
+    "configs": 5_065,  # six papers at their own size: +590; optimizers, averages, streams: +20; released weights: +103
+    "tests": 40_527,  # augmentation: +480; tokens, streams: +730; buckets: +300; from zero: +265; TPUs: +239
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

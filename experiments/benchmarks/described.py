@@ -42,9 +42,10 @@ CHIPS = {
     "v6e": Chip("TPU v6e", "tpu", 31.25 * 2**30, "v6e"),
     "h100": Chip("NVIDIA H100 80GB", "cuda", 84929347584, _H100),
 }
-# The package of each platform's compiler, and the variables of a process that compiles. The compiler for TPUs asks no server
-# where it is. Without real GPUs nothing can be timed, so no kernels of products are tried; XLA's products by Triton fail.
-_COMPILERS = {"tpu": "libtpu", "cuda": "jax_cuda12_plugin"}
+# The packages of each platform's compiler, the one that says the version first; and the variables of a process that compiles.
+# The compiler for TPUs asks no server where it is. Without real GPUs nothing can be timed, so no kernels of products are
+# tried; XLA's products by Triton fail.
+_COMPILERS = {"tpu": ("libtpu",), "cuda": ("jax_cuda12_plugin", "jax_plugins", "jax_plugins.xla_cuda12")}
 _ENVIRONMENTS = {
     "tpu": {
         "TPU_SKIP_MDS_QUERY": "1",
@@ -76,7 +77,7 @@ class Machine(NamedTuple):
 
     def compiler(self) -> str:
         """Returns the package that compiles and its version."""
-        package = _COMPILERS[self.chip.platform]
+        package = _COMPILERS[self.chip.platform][0]
         return f"{package} {importlib.metadata.version(package)}"
 
     def devices(self) -> "list[jax.Device]":
@@ -120,4 +121,4 @@ def require_compilers(machines: list[Machine]) -> None:
       ImportError: names the package and the command that installs it.
     """
     for machine in machines:
-        require(f"--compile={machine.name}", _COMPILERS[machine.chip.platform])
+        require(f"--compile={machine.name}", *_COMPILERS[machine.chip.platform])

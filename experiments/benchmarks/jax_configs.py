@@ -13,6 +13,7 @@ import optax
 
 from experiments.benchmarks.compiling import held_bytes
 from experiments.benchmarks.contender import Call
+from experiments.benchmarks.plan import config_of_row
 from posjax.encoding import sites
 from posjax.models import Decoder
 from posjax.spec import parse, parse_layers
@@ -141,7 +142,8 @@ def config_of(case: Mapping[str, Any]) -> tuple["ConfigDict", tuple[int, ...]]:
     from posjax.training.initial import as_started, start_of
 
     _import(tuple(case["imports"]))
-    config, _ = cli.read(benchmark.parser(benchmark.PLAN), case["arguments"])
+    config, args = cli.read(benchmark.parser(benchmark.PLAN), case["arguments"])
+    config = config_of_row(config, args.row, args.checkpoint)
     config = as_started(config, start_of(config))
     return config, tuple(config.seeds) if "seeds" in config else (config.seed,)
 

@@ -1,11 +1,13 @@
 """The needs of a training: memory of each device by its holder, operations of a step, and its time on accelerators."""
 
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.benchmarks.cases import Contender, Suite
 from experiments.benchmarks.findings import Record
 from experiments.benchmarks.units import duration, gib
+from experiments.cli import is_study
 from posjax.describe.markdown import escape_markdown, grid
 from posjax.spec import nearest
 
@@ -60,18 +62,34 @@ class Prediction(NamedTuple):
     share: float
 
 
+def config_of_row(config: "ConfigDict", row: str | None, checkpoint: pathlib.Path | None) -> "ConfigDict":
+    """Returns the config of a single run: the given one, or of a study one of its trainings.
+
+    Raises:
+      ValueError: a row or a checkpoint without a study, or of no training.
+    """
+    if is_study(config):
+        import jax
+
+        from experiments.studies.planned import planned
+
+        jax.config.update("jax_platforms", "cpu")  # nothing is run
+        return planned(config, row, checkpoint)
+    if row or checkpoint:
+        raise ValueError("--row and --checkpoint are of a study, and --config is of a single run: leave them out")
+    return config
+
+
 def given_of(config: "ConfigDict", accelerators: Sequence[str] | None) -> dict[str, Any]:
     """Returns the encoding and the names of accelerators for the record; all but the smallest if None.
 
     Raises:
-      ValueError: an unknown accelerator, or the config of a study.
+      ValueError: an unknown accelerator.
     """
     accelerators = accelerators or [name for name in ACCELERATORS if name != "a100-40"]
     for name in accelerators:
         if name not in ACCELERATORS:
             raise ValueError(f"no accelerator is named {name!r}; {nearest(name, list(ACCELERATORS))}")
-    if {"encodings", "studies"} & set(config):
-        raise ValueError("--config is of a study: give the config of a single run")
     return {"encoding": str(config.model.get("encoding", "a model")), "accelerators": accelerators}
 
 

@@ -59,7 +59,7 @@ def make_page(
     Args:
       config: of the study; `title`, `point`, `notes`, `paper`, `axis`, `curves`, `against` (labels of the rows that every
         row is compared with, `none` by default) and `page` (says, headings, headline, links; tables=False leaves the tables
-        and figures of studies out) are shown if given.
+        and figures of studies out, deviations=True shows standard deviations of seeds) are shown if given.
       records: of all rows. They decide the claims of the study of this name in configs/.
       command: runs the study.
       points: of its tuning.
@@ -87,7 +87,8 @@ def make_page(
     for study in records.studies.values() if _page_of(config).get("tables", True) else ():
         own = _page_of(config).get("headings", {}).get(study.name) or capital(study.name.replace("_", " "))
         name = own if len(records.studies) > 1 else ""
-        tables = table.tables(study, name, config.get("against", ()))
+        deviations = _page_of(config).get("deviations", False)
+        tables = table.tables(study, name, config.get("against", ()), deviations)
         drawn = figures.study_figures(study, look)
         if "curves" in config and (beside := paper.beside_curves(study, config.curves, look)):
             drawn.insert(1, beside)

@@ -149,6 +149,15 @@ class Comparison:
             cells.append(TableCell(f"{TIED} {text}" if verdict and not verdict.separated else text, row == best))
         return cells
 
+    def deviations(self, column: Column) -> list[TableCell]:
+        """The standard deviation of each row over its seeds; a dash for a single seed, or one that is not finite."""
+        unit, cells = unit_of(column.metric), [self.study.values(row, *column) for row in self.study.rows]
+        known = [finite_values(cell) if is_whole(cell) and len(cell) > 1 else () for cell in cells]
+        return [
+            TableCell(f"{unit.scale * statistics.stdev(values):.{unit.digits + 1}f}" if values else "-")
+            for values in known
+        ]
+
     def effects(self, column: Column, other: str) -> list[TableCell]:
         """The difference of each row from another; a dash where a seed is not finite."""
         unit, cells = unit_of(column.metric), []
@@ -209,12 +218,13 @@ def headline_columns(study: StudyRecords) -> list[Column]:
     return [Column(metric, at) for at in ats if at in (study.trained_at, ats[-1])]
 
 
-def tables(study: StudyRecords, name: str, against: Sequence[str] = ()) -> list[StudyTable]:
+def tables(study: StudyRecords, name: str, against: Sequence[str] = (), deviations: bool = False) -> list[StudyTable]:
     """Returns the tables of a study: its single numbers with the costs of rows, then each metric by length.
 
     Args:
       name: name of the study for headings.
       against: labels of the rows that every row is compared with; `none` by default.
+      deviations: whether columns that are compared have standard deviations of seeds beside them.
     """
     metrics = shown_metrics(study)
     singles = [Column(metric, ats[0]) for metric, ats in metrics.items() if len(ats) == 1]
@@ -230,16 +240,20 @@ def tables(study: StudyRecords, name: str, against: Sequence[str] = ()) -> list[
         compared = [column for column in ends if column in columns and unit_of(column.metric).best is not None]
         metric = words(columns[0].metric)
         title = (name or metric) if index == 0 and singles else f"{name}, {metric}" if name else metric
-        made.append(_table(study, title, columns, compared, against, with_cost=index == 0))
+        beside = compared if deviations else ()
+        made.append(_table(study, title, columns, compared, against, beside, with_cost=index == 0))
     return made
 
 
-def _table(study: StudyRecords, title: str, columns, compared, against, with_cost: bool) -> StudyTable:
+def _table(study: StudyRecords, title: str, columns, compared, against, deviations, with_cost: bool) -> StudyTable:
     found = Comparison(study, columns, compared, against)
     digits = 1 if len(columns) > 4 and unit_of(columns[0].metric).scale == 100 else None
     one_metric = len({column.metric for column in columns}) == 1 < len(columns)
     titles = [_title(column, study.unit, study.trained_at, one_metric) for column in columns]
     cells = [found.cells(column, digits) for column in columns]
+    for column in deviations:
+        titles.append(f"{_title(column, study.unit, None, one_metric)}, sd of seeds")
+        cells.append(found.deviations(column))
     for other, column in itertools.product(found.against, compared):
         titles.append(f"{_title(column, study.unit, None, one_metric)} against {other}")
         cells.append(found.effects(column, other))

@@ -313,8 +313,8 @@ class Engine:
         if key not in shapes:
             shapes[key] = self._given(row) or self._untrained(row.training, self._missing_of_base(row), row)
             self._refuse_other_data(row, shapes[key].run.task)
-            if row.start is not None:
-                self._initial(row, row.training, self._missing_of_base(row))
+            if row.start is not None:  # a head is not computed yet
+                self._initial(row, row.training, self._missing_of_base(row), head="new")
             if self._is_tuned(row):
                 for config, members in self._tuners[row.study].ensembles(row):
                     self._untrained(config, tuple(seed for _, seed in members), row)
@@ -344,11 +344,11 @@ class Engine:
             self._programs[key] = loop.Programs(self._task(config, row), config, seeds)
         return self._programs[key]
 
-    def _initial(self, row: Row, config: ConfigDict, seeds: tuple[int, ...]) -> Any:
+    def _initial(self, row: Row, config: ConfigDict, seeds: tuple[int, ...], **options: str) -> Any:
         """Returns the parameters [R, ...] that a base starts from; None for random ones."""
         if row.start is None:
             return None
-        return initial_params(row.start, self._task(config, row), seeds, **options_of(config))
+        return initial_params(row.start, self._task(config, row), seeds, **options_of(config) | options)
 
     def _refuse_other_data(self, row: Row, task: Task) -> None:
         """Rows of one table are trained on the same bytes, also when Python or a prepared set was replaced in between."""

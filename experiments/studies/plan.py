@@ -127,14 +127,13 @@ def rows_of(name: str, table: ConfigDict, restored: Mapping[str, ConfigDict] | N
       ValueError: names a row that cannot be: a spec that cannot be read, a label given twice, variants of no base.
     """
     known = [*table.get("encodings", {}), *table.get("rows", {})]
-    start = start_of(table)
-    trainings = restored if restored is not None else _trainings(name, table, start)
+    planned = _trainings(name, table) if restored is None else {label: (x, None) for label, x in restored.items()}
     for section in ("variants", "finetune"):
         for base in table.get(section) or ():
             if base not in known and base != AS_LOADED:
                 raise ValueError(f"there is no base {base!r} for its {section} in {name!r}; {nearest(base, known)}")
     rows = []
-    for base, training in trainings.items():
+    for base, (training, start) in planned.items():
         bases = dict.fromkeys((base,) if restored is None else (base, AS_LOADED))
         variants = {label: x for each in bases for label, x in (table.get("variants") or {}).get(each, {}).items()}
         if base in variants and variants[base] is None:  # the base is not read as it was trained
@@ -156,8 +155,8 @@ def rows_of(name: str, table: ConfigDict, restored: Mapping[str, ConfigDict] | N
     return rows
 
 
-def _trainings(name: str, table: ConfigDict, start: Start | None) -> dict[str, ConfigDict]:
-    """{label: the config of its training}."""
+def _trainings(name: str, table: ConfigDict) -> dict[str, tuple[ConfigDict, Start | None]]:
+    """{label: the config of its training, the weights that it starts from}."""
     encodings, rows = table.get("encodings") or {}, table.get("rows") or {}
     if twice := [label for label in rows if label in encodings]:
         raise ValueError(f"rows and encodings both have {twice[0]!r}: give each a label of its own")
@@ -167,7 +166,20 @@ def _trainings(name: str, table: ConfigDict, start: Start | None) -> dict[str, C
         raise ValueError(
             f"study {name!r} has no rows: give encodings, {{label: spec}}, rows, {{label: fields}}, or --checkpoint"
         )
-    return {label: training_of(table, change, f"row {label!r} of {name!r}", start) for label, change in changes.items()}
+    shared, made = start_of(table), {}
+    for label, change in changes.items():
+        start = start_of(ConfigDict({**table.to_dict(), **change})) if "init_from" in change else shared
+        made[label] = training_of(table, change, f"row {label!r} of {name!r}", start), start
+    for label in changes if len({id(start) for _, start in made.values()}) > 1 else ():
+        first, (training, _) = next(iter(made)), made[label]
+        for field in ("image_size", "mean", "std"):
+            seen, other = (each.data.get(field) for each in (made[first][0], training))
+            if seen != other:
+                raise ValueError(
+                    f"rows {first!r} and {label!r} of {name!r} start from weights for other images, data.{field}={seen} "
+                    f"and {other}: set it, or give each a table of its own"
+                )
+    return made
 
 
 def training_of(table: ConfigDict, change: Mapping[str, Any], whose: str, start: Start | None = None) -> ConfigDict:
@@ -177,13 +189,11 @@ def training_of(table: ConfigDict, change: Mapping[str, Any], whose: str, start:
       start: the weights that `init_from` names; {own} in an encoding is theirs.
 
     Raises:
-      ValueError: a change of no field, or of the start; says `whose`.
+      ValueError: a change of no field; says `whose`.
     """
     own = {*FIELDS, *TABLE, *_OPTIONS, "seed", "encoding"}
     training = ConfigDict({name: value for name, value in table.to_dict().items() if name not in own})
     set_fields(training, change, whose)
-    if training.get("init_from") != table.get("init_from"):
-        raise ValueError(f"{whose} sets init_from: the rows of a table start from the same weights")
     if missing := [name for name in TRAINING if name not in training]:
         raise ValueError(
             f"{whose}: its training has no field {missing[0]!r}: begin with the config of a single run, as that of "

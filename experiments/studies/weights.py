@@ -74,20 +74,37 @@ def load_decoder(checkpoint: pathlib.Path, table: ConfigDict) -> Weights:
 
 def _pretrained(path: pathlib.Path, table: ConfigDict) -> Weights:
     """Pretrained weights as a run of no steps; fine-tunes of them see the text of the study, and no retrieval."""
-    given = training_of(table, {}, "--checkpoint")
-    config, start = ConfigDict(given.to_dict()), Start(path, table.get("init_ignore"))
-    config.model = ConfigDict({"kind": AS_INIT, "implementation": table.model.implementation})
+    start = Start(path, table.get("init_ignore"))
+    config = config_of_start(start, table)
+    task = LongDocuments(config)
+    held = jax.eval_shape(lambda: task.init(jax.random.key(0)))
+    params = jax.tree.map(lambda leaf, like: np.asarray(leaf, like.dtype)[None], start.of_seeds((0,))[0], held)
+    run = Run(task, task.model, params, (0,), config, 0, {"elapsed": 0.0, "step_time": math.nan})
+    return Weights(run, config_hash({**identity(config), "initial": digest(params)}), {}, path)
+
+
+def config_of_start(start: Start, table: ConfigDict) -> ConfigDict:
+    """Returns the config of a run of no steps that has a start's decoder.
+
+    If the table tunes it, its parameters are of the table's type: in bfloat16, as many files have it, small steps are lost.
+
+    Raises:
+      ValueError: the trained length is not known.
+    """
+    config = ConfigDict(training_of(table, {}, "--checkpoint").to_dict())
+    config.model = ConfigDict(
+        {"kind": AS_INIT} | {name: table.model[name] for name in ("implementation", "scan", "remat")}
+    )
+    if table.get("finetune"):
+        config.model.param_dtype = table.model.param_dtype
     config = ConfigDict(as_started(config, start).to_dict())
     trained = table.get("trained_length") or getattr(start.model, "length", None)
     if trained is None:
-        raise ValueError(f"{path} does not say how long sequences in training were: set config.trained_length")
+        raise ValueError(f"{start.path} does not say how long sequences in training were: set config.trained_length")
     config.data.length, config.data.retrieval = trained, _no_retrieval()
     config.steps, config.eval_tokens = 0, None
     config.eval_lengths = (min(table.measures.lengths.lengths),)
-    task = LongDocuments(config)
-    params = jax.tree.map(lambda leaf: np.asarray(leaf)[None], start.of_seeds((0,))[0])
-    run = Run(task, task.model, params, (0,), config.lock(), 0, {"elapsed": 0.0, "step_time": math.nan})
-    return Weights(run, config_hash({**identity(config), "initial": digest(params)}), {}, path)
+    return config.lock()
 
 
 def _no_retrieval() -> ConfigDict:

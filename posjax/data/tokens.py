@@ -55,7 +55,7 @@ class Tokenizer:
         Raises:
           ValueError: the tokenizer has no token for some text, not even an unknown token.
         """
-        self._check_text()
+        self.check_text()
         if self.rust is None:
             return [text if isinstance(text, np.ndarray) else np.frombuffer(text, np.uint8) for text in texts]
         written = [bytes(text).decode("utf-8", "ignore") for text in texts]
@@ -66,7 +66,7 @@ class Tokenizer:
 
     def decode(self, tokens: Sequence[int] | np.ndarray) -> str:
         """Returns the text of tokens; bytes that are not UTF-8 become U+FFFD."""
-        self._check_text()
+        self.check_text()
         if self.rust is None:
             return bytes(np.asarray(tokens, np.uint8)).decode("utf-8", "replace")
         return self.rust.decode(np.asarray(tokens).tolist(), skip_special_tokens=False)
@@ -76,9 +76,15 @@ class Tokenizer:
         begins = self.decode(before).rstrip("\ufffd")  # the first bytes of a character
         return self.decode([*before, *tokens]).removeprefix(begins)
 
-    def _check_text(self) -> None:
+    def check_text(self) -> None:
+        """Refuses numbers that no text is known of.
+
+        Raises:
+          ValueError: names them.
+        """
         if self.rust is None and self.digest is not None:
-            raise ValueError(f"the text of {self.name}'s tokens is not known: set data.tokenizer to its tokenizer.json")
+            mend = "give its tokenizer.json, as data.tokenizer or --tokenizer"
+            raise ValueError(f"the text of {self.name}'s tokens is not known: {mend}")
 
 
 BYTES = Tokenizer("bytes", 256)

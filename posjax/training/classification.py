@@ -136,9 +136,13 @@ class Classification:
         batches = data.image_batches(self.train_data, batch_size=self._config.batch_size, seed=seed, **own)
         return data.repeated(batches) if self._data.name == data.SYNTHETIC_IMAGES else batches
 
+    def epoch(self, images):
+        """Returns batches of all of these images once, without augmentation, as evaluation reads them."""
+        own = self._reading(images) | {"workers": self._workers(images)}
+        return data.image_epoch(images, batch_size=self._config.eval_batch_size, **own)
+
     def evaluation(self):
-        own = self._reading(self.eval_data) | {"workers": self._workers(self.eval_data)}
-        return {None: data.image_epoch(self.eval_data, batch_size=self._config.eval_batch_size, **own)}
+        return {None: self.epoch(self.eval_data)}
 
     def init(self, key):
         image = jnp.zeros((1, *self._frame.size, self._frame.channels))
@@ -162,10 +166,13 @@ class Classification:
         """Returns the loss of each example [...] by logits and targets [..., classes]."""
         return LOSSES[self._config.get("loss") or "softmax"](logits, targets)
 
-    def score(self, params, batch):
+    def outputs(self, model, params, batch, **options):
+        """Returns a model's logits of a batch; its features if it has no head."""
         image = self.standardised(data.normalise(batch["image"]))
-        logits = self.model.apply({"params": params}, image, self.site)
-        return scores(logits, batch["label"], batch["weight"])
+        return model.apply({"params": params}, image, self.site, **options)
+
+    def score(self, params, batch):
+        return scores(self.outputs(self.model, params, batch), batch["label"], batch["weight"])
 
     # At another resolution than in training: here the height of images (pixels).
 
@@ -241,7 +248,6 @@ class NativeClassification(Classification):
         size = self.model.patch_size
         self.model = self.model.sized(tuple(self._data.image_size or (size * math.ceil(most**0.5),) * 2))
         self._source = data.NativePatches(self.train_data, size, most if least is None else (least, most))
-        self._eval_source = data.NativePatches(self.eval_data, size, most)
         self._rows = dict(
             prefix=self.model.num_prefix, tokens=self._data.tokens, images_per_row=self._data.images_per_row
         )
@@ -261,8 +267,9 @@ class NativeClassification(Classification):
         own = dict(process_index=share.index, process_count=share.count, **self._rows)
         return data.native_batches(self._source, batch_size=self._config.batch_size, seed=seed, **own)
 
-    def evaluation(self):
-        return {None: data.native_epoch(self._eval_source, batch_size=self._config.eval_batch_size, **self._rows)}
+    def epoch(self, images):
+        source = data.NativePatches(images, self.model.patch_size, self._data.max_patches)
+        return data.native_epoch(source, batch_size=self._config.eval_batch_size, **self._rows)
 
     def init(self, key):
         size = self.model.patch_size
@@ -272,12 +279,10 @@ class NativeClassification(Classification):
     def loss(self, params, batch, key):
         flip_key, drop_key, place_key = jax.random.split(key, 3)
         batch = data.flip_native(flip_key, batch) if self.recipe.device else batch
-        logits = self.logits(params, batch, train=True, rngs={"dropout": drop_key, "place": place_key})
+        rngs = {"dropout": drop_key, "place": place_key}
+        logits = self.outputs(self.model, params, batch, train=True, rngs=rngs)
         losses = self.losses(logits, self.targets(batch["label"]))
         return (losses * batch["weight"]).sum(), batch["weight"].sum()
-
-    def score(self, params, batch):
-        return scores(self.logits(params, batch), batch["label"], batch["weight"])
 
     # A resolution here is the largest number of patches.
 
@@ -306,10 +311,10 @@ class NativeClassification(Classification):
     def tested_at(self, originals, resolution):
         return originals.at_budget(self.model.patch_size, resolution)
 
-    def logits(self, params, batch, **options):
+    def outputs(self, model, params, batch, **options):
         patches = self.standardised(data.normalise(batch["patches"]))
         images = batch["label"].shape[1]
-        return self.model.apply({"params": params}, patches, data.site_of(batch), num_images=images, **options)
+        return model.apply({"params": params}, patches, data.site_of(batch), num_images=images, **options)
 
 
 def scores(logits, label, weight) -> dict[str, jax.Array]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -30,7 +31,7 @@ from posjax.training.runs import is_run, load_run
 from posjax.training.tasks import Task
 
 AS_INIT = "init_from"  # a kind of model: the one that config.init_from names
-HEADS, ENCODINGS = ["keep", "new"], ["keep", "keep_or_new", "new"]
+HEADS, ENCODINGS = ["keep", "new", "means"], ["keep", "keep_or_new", "new"]
 _TASKS = {"language_model": Decoder, "classification": ViT}  # tasks whose model `init_from` can give
 _CONFIGS = {Decoder: "configs/finetune.py", ViT: "configs/finetune.py:vit"}
 # Fields in which a model may differ from the start's: its heads, its encoding, sizes of its data, and how it is computed.
@@ -217,7 +218,7 @@ def initial_params(
     Args:
       start: a workdir, whose seeds start their namesakes (an only seed starts all); or anything that
         `posjax.pretrained.load` reads, the same for all seeds.
-      head: "keep", or "new": zeros. A head of another number of classes is made new in any case.
+      head: "keep", which makes a head of another number of classes new; "new": zeros; or "means": see `class_means`.
       encoding: "keep"; "new": the encoding's parameters are dropped, and the task's encoding starts as each seed draws it; or
         "keep_or_new": the latter where the task's encoding learns something else.
       method: of resizing, by name; None for the method of a file's authors, and "torch_bicubic" for a run.
@@ -247,7 +248,35 @@ def initial_params(
             found = [
                 renewed(params, functools.partial(task.init, key)) for params, key in zip(found, keys, strict=True)
             ]
-    return jax.tree.map(lambda *leaves: np.stack(leaves), *(_matched(start.path, each, wanted, head) for each in found))
+    made = [_matched(start.path, each, wanted, head) for each in found]
+    if head == "means":
+        made = [{**params, "head": class_means(task, params)} for params in made]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *made)
+
+
+def class_means(task: Task, params: Any) -> dict[str, np.ndarray]:
+    """Returns a head that takes the class with the nearest mean feature, as Mensink et al. (2013), without training.
+
+    The logit of a class is m f - m m / 2, for a feature f and the mean m of the features of the class's training images.
+
+    Raises:
+      ValueError: the features do not reach a single head as they are.
+    """
+    if not isinstance(task.model, ViT) or task.model.pre_logits or task.model.distillation_token:
+        raise ValueError("init_head='means' is for a vision transformer with one head, right behind its features")
+    headless = task.model.clone(num_classes=0)
+
+    @jax.jit
+    def sums(params: Any, batch: Any) -> tuple[jax.Array, jax.Array]:
+        shown = jax.nn.one_hot(batch["label"], task.classes) * batch["weight"][..., None]
+        features = task.outputs(headless, params, batch).astype(shown.dtype)
+        return jnp.einsum("...c,...m->mc", shown, features), jnp.einsum("...c->c", shown)
+
+    body = {name: leaf for name, leaf in params.items() if name != "head"}
+    parts = [jax.device_get(sums(body, batch)) for batch in task.epoch(task.train_data)]
+    total, count = (np.sum(part, axis=0, dtype=np.float64) for part in zip(*parts, strict=True))
+    kernel = total / np.maximum(count, 1)
+    return {"kernel": np.float32(kernel), "bias": np.float32(-0.5 * (kernel**2).sum(axis=0))}
 
 
 def _has_table(model: Any) -> bool:
@@ -342,7 +371,7 @@ def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
     leaves, shapes = paths_of(params), {name: leaf.shape for name, leaf in paths_of(wanted).items()}
     found = {name: np.shape(leaf) for name, leaf in leaves.items()}
     for name in sorted(shapes.keys() | found.keys()):
-        if _is_head(name) and (head == "new" or found.get(name) != shapes.get(name)):
+        if _is_head(name) and (head != "keep" or found.get(name) != shapes.get(name)):
             leaves[name] = np.zeros(shapes.get(name, ()))
         elif found.get(name) != shapes.get(name):
             was, needed = (each.get(name, "not there") for each in (found, shapes))

@@ -272,8 +272,8 @@ def _check_sizes(config: ConfigDict, seeds: tuple[int, ...], shares: int) -> Non
     if rates is not None and len(rates) != len(seeds):
         raise ValueError(f"optimizer.learning_rate={rates} must be one number, or one for each of the seeds {seeds}")
     for name in ("steps", "batch_size", "eval_batch_size", "accumulate", "log_every", "checkpoint_every", "keep_last"):
-        if config[name] < 1:
-            raise ValueError(f"{name}={config[name]} must be at least 1")
+        if config[name] < (least := int(name != "steps")):  # without steps the start is scored
+            raise ValueError(f"{name}={config[name]} must be at least {least}")
     parts = config.accumulate * shares
     if config.batch_size % parts:
         raise ValueError(

@@ -50,7 +50,7 @@ def optimizer_of(task: Task, config: ConfigDict) -> optax.GradientTransformation
         tokens = config.batch_size * config.data.length if is_text else None
         epochs = (tokens or config.batch_size) / len(train) if hasattr(train, "__len__") else None
         options["warmup_steps"] = steps_of(warmup, {"tokens": tokens, "epochs": epochs})
-    return make_optimizer(total_steps=config.steps, **options)[0]
+    return make_optimizer(total_steps=max(1, config.steps), **options)[0]
 
 
 def init_state(

@@ -211,7 +211,7 @@ def test_tokens_without_a_tokenizer_have_no_text(tmp_path):
     write_shard(tmp_path / "test.bin", [GPT2.opens, 1, 2])
     documents = data.load_documents("mine", "test", files=str(tmp_path))
     for use in (lambda: documents.tokenizer.decode([1]), lambda: documents.tokenizer.encode([b"a"])):
-        with pytest.raises(ValueError, match=r"the text of GPT-2's tokens is not known: set data\.tokenizer"):
+        with pytest.raises(ValueError, match=r"the text of GPT-2's tokens is not known: give its tokenizer.json"):
             use()
 
 

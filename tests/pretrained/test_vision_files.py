@@ -242,12 +242,14 @@ def test_what_the_caller_says_is_checked(tmp_path):
 )
 def test_every_encoding_that_a_message_recommends_is_the_models(case, name, tmp_path):
     """With the encoding of `asked` each has timm's logits, see test_vision.py; all that are recommended are taken."""
-    folder = written(case, "safetensors", tmp_path)
+    folder = configured(tmp_path, case, {})
     with pytest.raises(ValueError, match="give encoding=") as told:
         pretrained.info(folder, num_heads=2)
     assert recommended(name, str(told.value)) == asked(case)["encoding"]
     for spec in re.findall(r'"([^"]+)"', str(told.value)):
         assert pretrained.info(folder, num_heads=2, encoding=spec).model.encoding == spec
+    named = configured(tmp_path, case, {"architecture": name})
+    assert pretrained.info(named, num_heads=2).model.encoding == asked(case)["encoding"]
 
 
 def test_eva_with_norms_inside_its_attention_is_refused_by_their_name(tmp_path):

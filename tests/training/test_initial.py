@@ -16,7 +16,7 @@ from posjax.models import ViT, resize_params
 from posjax.models.kinds import make_model
 from posjax.pretrained.parameters import is_encoding, paths_of
 from posjax.training.checkpoints import CheckpointError
-from posjax.training.initial import Start, as_started, fields_of, initial_params, of_own, options_of
+from posjax.training.initial import Start, as_started, class_means, fields_of, initial_params, of_own, options_of
 from posjax.training.loop import train
 from posjax.training.tasks import make_task
 
@@ -87,6 +87,27 @@ def test_a_head_is_kept_or_made_new(run, tmp_path):
     assert initial["head"]["kernel"].shape == (2, 8, 10)
     assert not np.any(initial["head"]["kernel"])
     np.testing.assert_array_equal(initial["cls"][1], before.of(0)["cls"])
+
+
+def test_a_head_of_class_means_takes_the_class_with_the_nearest_mean(run):
+    start, data_dir = run
+    task = make_task(small_vit(data_dir, eval_batch_size=300))
+    params = seed_of(initial_params(start, task, (5,), head="means"), 0)
+    body = {name: leaf for name, leaf in params.items() if name != "head"}
+
+    def features(image):
+        apply = jax.jit(task.model.clone(num_classes=0).apply)
+        return np.asarray(apply({"params": body}, image / np.float32(127.5) - 1, task.site), np.float64)
+
+    seen = features(task.train_data.image)
+    means = np.stack([seen[task.train_data.label == label].mean(axis=0) for label in range(10)])
+    shown = features(task.eval_data.image)
+    nearest = ((shown[:, None] - means) ** 2).sum(axis=-1).argmin(axis=1)
+    logits = shown @ params["head"]["kernel"] + params["head"]["bias"]
+    assert (logits.argmax(axis=1) == nearest).mean() > 0.99  # but for ties in float32
+    assert (nearest == task.eval_data.label).mean() > 0.2
+    with pytest.raises(ValueError, match="init_head='means' is for"):
+        class_means(make_task(small_vit(data_dir, model__pre_logits=8)), params)
 
 
 @pytest.mark.slow

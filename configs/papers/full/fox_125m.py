@@ -58,6 +58,7 @@ def get_config() -> ConfigDict:
     config.steps = 5120
     config.optimizer.warmup_steps = 512  # 256 Mi tokens
     config.batch_size = 32
+    config.accumulate = 4
     config.eval_every = 0  # at the end only
     config.eval_lengths = (_LENGTH,)
     config.eval_batch_size = 2

@@ -50,6 +50,7 @@ def get_config() -> ConfigDict:
         "has not been run: it takes accelerators."
     )
     config.page.arguments = "--config.studies.scan.data.files=SCAN"
+    config.page.deviations = True
     config.notes = (
         "A decoder reads the problem and a mark, then predicts the answer and its end. Exact match has the whole answer "
         "right; it is a mean over the lengths that were not trained."
@@ -71,6 +72,7 @@ def _study(name: str) -> ConfigDict:
     study.model.embedding_scale = None
     study.model.dropout = 0.1
     study.model.dtype = "bfloat16"
+    study.model.scan = True
     study.optimizer.learning_rate = 3e-5
     study.optimizer.weight_decay = 0.05
     study.optimizer.b2 = 0.999

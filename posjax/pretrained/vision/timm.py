@@ -39,6 +39,7 @@ _NAMED_ACTIVATIONS = (  # of timm's models, by a pattern of the model's name
 )
 _EVA = "(fit_grid(height=16, width=16) >> axial_rope(base=10000, layout='interleaved'))"
 _ROPE = "axial_rope(indexing='xy', layout='interleaved')"
+_NAMED_ROTARY = ((r"_rope_(ape_)?\d", _ROPE), (r"_rope_reg\d_gap_|^eva02_(?!enormous)", _EVA))  # by a model's name, too
 _MIXED = "rope.freqs"  # learned frequencies [2, L, H, D/2], those of the columns first
 _INNER_NORM = "blocks.0.attn.norm.weight"
 _POOLINGS = {"token": "cls", "avg": "mean", "map": "map"}
@@ -81,6 +82,7 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str
         **prefix_fields(tokens, hints.pooling or _pooling(shapes, config)),
         **_stem(shapes),
     )
+    hints = hints._replace(encoding=hints.encoding or _named_rotary(shapes, config))
     cell = fields["patch_size"] * shrinks(fields.get("resnet"))
     hint = options.get("img_size") or (config.get("pretrained_cfg") or {}).get("input_size")
     hint = (hint, hint) if isinstance(hint, int) else hint and tuple(hint[-2:])
@@ -130,6 +132,13 @@ def _pooling(shapes: Shapes, config: Mapping[str, Any]) -> str:
 
 def _is_dinov3(shapes: Shapes) -> bool:
     return {"blocks.0.gamma_1", "cls_token", "reg_token"} <= shapes.keys() and "pos_embed" not in shapes
+
+
+def _named_rotary(shapes: Shapes, config: Mapping[str, Any]) -> str | None:
+    """Returns the encoding of a model that rotates without parameters, if the configuration names one."""
+    named = config.get("architecture") or ""
+    rotary = next((spec for pattern, spec in _NAMED_ROTARY if re.search(pattern, named)), None)
+    return f"learned + {rotary}" if rotary and "pos_embed" in shapes else rotary
 
 
 def _rotary(shapes: Shapes, hints: Hints) -> Any:

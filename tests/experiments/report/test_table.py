@@ -40,6 +40,14 @@ def test_columns_and_rows_of_a_single_metric():
     )
 
 
+def test_deviations_of_seeds_stand_beside_intervals():
+    values = {**DIGITS, "fire": [0.9], "alibi": [0.9, None]}
+    (found,) = tables(made("accuracy", values), "Digits", deviations=True)
+    assert found.columns[:3] == ("accuracy (%)", "accuracy (%), sd of seeds", "accuracy (%) against none")
+    shown = {row: text for row, (text, _) in column(found, "accuracy (%), sd of seeds").items()}
+    assert shown == {"none": "0.300", "learned": "0.200", "rope": "0.300", "fire": "-", "alibi": "-"}
+
+
 def test_a_lower_loss_is_better_and_unclear_differences_are_not_settled():
     found = table_of("loss", {"none": [1.0, 1.1, 1.2], "rope": [0.5, 0.51, 0.52], "alibi": [0.9, 1.1, 1.25]})
     against = column(found, "loss (nats) against none")

@@ -46,7 +46,11 @@ def test_the_configs_of_posjax_are_studies_and_their_fields_are_documented():
     for path in sorted([*CONFIGS.glob("*.py"), *(CONFIGS / "papers").rglob("*.py")]):
         if "seeds" in (made := load(str(path))):
             check_study(made)
-            pretrained = path.stem in ("extrapolate_pretrained", "extend_360m") or "command" in made.get("page", {})
+            pretrained = path.stem in (
+                "extrapolate_pretrained",
+                "extend_360m",
+                "released_vits",
+            ) or "command" in made.get("page", {})
             assert pretrained or rows(made)
     text = " ".join((CONFIGS.parent / "docs/experiments.md").read_text().split())
     for name, field in (FIELDS | TABLE).items():
@@ -202,13 +206,12 @@ def test_readings_of_pretrained_models_change_the_layers_without_a_window(label,
         ({"variants": {"nnone": {"x": "rope"}}}, "variants"),
         ({"variants": {"none": {"none": "rope"}}}, "'none'"),
         ({"measures": {"score": {}}}, "scores"),
-        ({"rows": {"a": {"init_from": "x"}}, "init_from": None}, "init_from"),
     ],
 )
 def test_the_config_of_a_study_is_checked(change, field):
     table = single(encodings={"none": "none"}).to_dict()
     whole = {"name": "toy", "seeds": (0, 1), "studies": {"a": table}}
-    table.update({name: value for name, value in change.items() if name in {*TABLE, "init_from"} and name != "tune"})
+    table.update({name: value for name, value in change.items() if name in TABLE and name != "tune"})
     with pytest.raises(ValueError, match=field):
         made = plan(ConfigDict({**whole, **{name: value for name, value in change.items() if name not in table}}))
         made.seeds(made.rows[0])
