@@ -84,7 +84,7 @@ def timm_randaug(image: Image.Image) -> dict[str, np.ndarray]:
     for operation in auto_augment.rand_augment_ops(6.9, 1.0, mean, names):
         for sign in (-1, 1):
             with mock.patch.object(random, "random", return_value=0.9 if sign < 0 else 0.1):
-                found[f"timm_{operation.name}_{sign}"] = np.asarray(operation(image.crop((8, 4, 40, 28))))
+                found[f"timm_{operation.name}_{sign}"] = np.asarray(operation(image.crop((8, 4, 24, 20))))
     return found
 
 

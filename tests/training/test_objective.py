@@ -193,11 +193,11 @@ def test_slots_without_an_image_weigh_nothing_and_images_are_flipped_if_asked(na
     there = batch["weight"].sum()
     assert 0 < there < batch["weight"].size
 
-    def logits(params, batch, **options):
+    def outputs(model, params, batch, **options):
         seen.append(batch["patches"])
         return jnp.zeros((*batch["label"].shape, 2))
 
-    monkeypatch.setattr(native, "logits", logits)
+    monkeypatch.setattr(native, "outputs", outputs)
     loss = jax.jit(lambda key: (*native.loss({}, batch, key), seen.pop()))
     patches = []
     for key in range(4):
