@@ -161,7 +161,7 @@ def test_nothing_imports_tensorflow():
     packages = [importlib.import_module(name) for name in ("posjax", "experiments")]
     walked = [module.name for p in packages for module in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")]
     # What a Python with torch runs to be measured against.
-    for name in ("torch_models", "torch_side", "torch_training"):
+    for name in ("torch_models", "torch_reading", "torch_side", "torch_training"):
         walked.remove(f"experiments.benchmarks.{name}")
     heavy = ["tensorflow_datasets", "grain"]  # imported where they are used, so here by hand
     code = (
