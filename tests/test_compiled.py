@@ -258,9 +258,10 @@ SMALL = (
     [
         ([], True, "all-reduce"),
         (["--config.mesh.tensor=2", "--config.mesh.context=2"], True, "all-gather"),
-        (["--config.model.encoding=t5", "--config.mesh.fsdp=2"], False, "all-gather"),
+        (["--config.model.encoding=t5", "--config.mesh.fsdp=2"], True, "all-gather"),  # pallas_tpu
+        (["--config.model.encoding=fire"], False, "all-reduce"),
     ],
-    ids=["data", "tensor and context", "no kernel"],
+    ids=["data", "tensor and context", "a bias in the kernel", "no kernel"],
 )
 def test_a_training_step_is_compiled_for_eight_tpus(options, kernels, kind, tmp_path):
     line = [sys.executable, "-m", "experiments.benchmark", "plan", *SMALL, *options]
