@@ -53,7 +53,7 @@ def is_remote(path: str | os.PathLike) -> bool:
 def local_copy(path: str) -> str:
     """Returns a path as it is, or that of a copy on this machine if it is an address.
 
-    A copy is made once for each state of the objects: their names, sizes and versions.
+    Each state of the objects (names, sizes, versions) is copied once; all readers of a process see the first that it met.
 
     Args:
       path: a folder or file, also an address of one, or a glob of addresses.

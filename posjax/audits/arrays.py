@@ -23,9 +23,7 @@ def to_numpy(x: Any) -> np.ndarray:
 
 
 def mask_of(mask: Any, length: int, make: MakeArray | None) -> Bool[np.ndarray, "H T T"]:
-    """The mask of `length` tokens: an array, or a function of T, of (query, key) or of (batch, head, query, key).
-
-    Functions of indices are called once, with arrays [T, 1] and [1, T].
+    """The mask: an array, or a function of T = `length`, or of indices (query [T, 1], key [1, T]), with (batch, head) before.
 
     Raises:
       ValueError: for a function of another number of arguments, one that does not take arrays, or another shape.
@@ -38,7 +36,7 @@ def mask_of(mask: Any, length: int, make: MakeArray | None) -> Bool[np.ndarray, 
         place, make = np.arange(length), make or make_of(mask)
         try:
             mask = mask(*[0] * (count - 2), make(place[:, None]), make(place[None]))
-        except ValueError as error:
+        except (ValueError, RuntimeError) as error:  # of NumPy and JAX, of PyTorch
             raise ValueError(f"mask must take arrays of indices: `&` in place of `and` ({error})") from None
     seen = np.asarray(to_numpy(mask) != 0)
     if seen.ndim not in (2, 3, 4) or seen.shape[-1] != seen.shape[-2]:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from posjax.audits.arrays import MakeArray, adapted, make_of, mask_of, to_numpy
-from posjax.audits.biases import judge_bias, judge_mask
+from posjax.audits.biases import Bias, judge_bias, judge_mask
 from posjax.audits.configuration import against, logits_of, meant_by, read_config, rotates_as, rotation_of
 from posjax.audits.probe import matrices, probe_positions, turning
 from posjax.audits.rotary import Verdict, in_catalogue, judge, lists_frequencies
@@ -101,8 +101,7 @@ def audit(
       order: the axes of q and k, such as "BHTD" for a batch of one first; position is [T], or [T, A] on several axes.
       num_axes: A, the position axes of `rotate`.
       num_heads: of q and k, for functions that need that number, or whose heads differ.
-      length: positions from 0 to length - 1 are probed; a bias or mask that is a function is
-        asked for min(length, 512) tokens.
+      length: of probed positions, from 0 on; functions that return a bias are asked for min(length, 512) tokens.
       array: makes an array for `rotate` of one of NumPy, as torch.as_tensor; by default of the framework in its file.
 
     Raises:
@@ -120,14 +119,12 @@ def audit(
         raise ValueError(f"audit takes one of {', '.join(subjects)}, got {' and '.join(given) or 'none'}")
     config = None if config is None else read_config(config)
     layers = [] if config is None else meant_by(config)
-    if bias is not None:
-        tensor = to_numpy(bias(min(length, 512)) if callable(bias) else bias)
+    if bias is not None or mask is not None:
         layers = [logits_of(each) for each in layers]
-        verdict, measured = judge_bias(tensor[0] if tensor.ndim == 4 else tensor, layers)
+        verdict, measured = (
+            _of_logits(bias, length, layers) if mask is None else judge_mask(mask_of(mask, length, array))
+        )
         return _report(verdict, layers, measured.agrees, layer)
-    if mask is not None:
-        verdict, measured = judge_mask(mask_of(mask, length, array))
-        return _report(verdict, [logits_of(each) for each in layers], measured.agrees, layer)
     layers = [rotation_of(each) for each in layers]
     hints = [each for each in dict.fromkeys(layers) if isinstance(each, Rotary)]
     head_dim = head_dim or (None if config is None else head_dim_of(config))
@@ -143,6 +140,12 @@ def audit(
         verdict = judge(found, hints)
     agrees = functools.partial(rotates_as, encoding=verdict.encoding, lanes=verdict.lanes)
     return _report(verdict, layers, agrees, layer)
+
+
+def _of_logits(bias: Any, length: int, meant: Sequence[Encoding]) -> tuple[Verdict, Bias]:
+    """The verdict on a bias, or on a function of the number of tokens that returns it."""
+    tensor = to_numpy(bias(min(length, 512)) if callable(bias) else bias)
+    return judge_bias(tensor[0] if tensor.ndim == 4 else tensor, meant)
 
 
 def _of_function(call, head_dim: int, position: np.ndarray, num_heads: int | None, hints: Sequence[Rotary]) -> Verdict:

@@ -128,7 +128,7 @@ def judge_bias(bias: Float[np.ndarray, "..."], meant: Sequence[Encoding] = ()) -
 
 
 def judge_mask(mask: Bool[np.ndarray, "H T T"]) -> tuple[Verdict, Bias]:
-    """The verdict on which keys a query sees, with the most of them in words, and the bias of 0 and -inf that was judged.
+    """The verdict on the keys that a query sees, and the mask as a bias.
 
     Raises:
       ValueError: for fewer than 8 tokens that see themselves, or heads that see different keys.
@@ -136,10 +136,9 @@ def judge_mask(mask: Bool[np.ndarray, "H T T"]) -> tuple[Verdict, Bias]:
     if (mask != mask[0]).any():
         raise ValueError("heads of the mask see different keys: give the mask of one")
     found, facts = _read(np.where(mask[:1], 0.0, -np.inf))
-    most = int(found.seen.sum(axis=1).max())
-    before, after = -int(found.offset[found.seen].min()), int(found.offset[found.seen].max())
-    facts.append(f"a query sees up to {most} keys, itself counted: back to {before} before it, on to {after} after it")
-    return _with_mask(Verdict(none(), 0.0, tuple(facts), ()), found, [none()]), found
+    most, offset = found.seen.sum(axis=1).max(), found.offset[found.seen]
+    width = f"a query sees up to {most} keys, itself counted: back to {-offset.min()} before it, on to {offset.max()} after it"
+    return _with_mask(Verdict(none(), 0.0, (*facts, width), ()), found, [none()]), found
 
 
 def _with_mask(verdict: Verdict, found: Bias, meant: Sequence[Encoding]) -> Verdict:

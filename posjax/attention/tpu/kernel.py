@@ -106,7 +106,7 @@ def line_of(q_site: Site, k_site: Site) -> Line:
 
 
 def _leads(where, site: Site) -> tuple[Int32[Array, " T"], Int32[Array, " T"]]:
-    """How far positions are ahead of places, and the document, 0 for tokens that have no bias."""
+    """Returns how far positions are ahead of places, and the document: 0 for tokens without a bias."""
     position, segment, prefix = (where.asarray(x) for x in (axes(site)[:, 0], site.segment, site.prefix))
     return position - np.arange(len(position), dtype=np.int32), where.where((prefix == 0) & (segment > 0), segment, 0)
 
@@ -121,7 +121,7 @@ class _Plan(NamedTuple):
 
 
 class _Tables(NamedTuple):
-    """What the places of tokens say of the tiles, computed while sites that are known still are."""
+    """Tables of tiles by the places of tokens, made before known sites become traced."""
 
     first: list[Array]  # the lines of the biases
     holds: Array  # whether all of them are lines
