@@ -137,7 +137,7 @@ def judge_mask(mask: Bool[np.ndarray, "H T T"]) -> tuple[Verdict, Bias]:
         raise ValueError("heads of the mask see different keys: give the mask of one")
     found, facts = _read(np.where(mask[:1], 0.0, -np.inf))
     most, offset = found.seen.sum(axis=1).max(), found.offset[found.seen]
-    width = f"a query sees up to {most} keys, itself counted: back to {-offset.min()} before it, on to {offset.max()} after it"
+    width = f"a query sees up to {most} keys, itself counted: to {-offset.min()} before it and {offset.max()} after it"
     return _with_mask(Verdict(none(), 0.0, (*facts, width), ()), found, [none()]), found
 
 

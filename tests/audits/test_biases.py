@@ -172,7 +172,7 @@ def test_masks_of_libraries_here():
     local = splash_attention_mask.LocalMask((64, 64), (16, 16), 0)[:, :]
     assert pj.audit(mask=local).spec == "window(size=17)", "splash counts the keys beside the query's own"
     assert pj.audit(mask=local & np.tri(64, dtype=bool)).facts[1] == (
-        "a query sees up to 17 keys, itself counted: back to 16 before it, on to 0 after it"
+        "a query sees up to 17 keys, itself counted: to 16 before it and 0 after it"
     )
     assert pj.audit(mask=WINDOWS["window(size=16)"], config=MISTRAL, length=64).ok
     assert not pj.audit(mask=WINDOWS["window(size=17)"], config=MISTRAL, length=64).ok
