@@ -11,6 +11,7 @@
     posjax audit config.json --inv-freq=inv_freq.npy     frequencies, beside the configuration that they should follow
     posjax audit --bias=bias.npy                         a bias of logits [heads, tokens, tokens]
     posjax audit --mask=mine.py:window                   which keys a function of (query, key) indices shows
+    posjax audit --position-ids=ids.npy                  which documents of a batch see one another
 
 Exit code 0; 1 if a property fails or the audited code is wrong; 2 for a mistake, which is told in one line; 3 if no
 registered encoding explains the audited code, or only one that lists its frequencies.
@@ -256,6 +257,8 @@ def _audit_options(add: Callable) -> None:
     add("--table", nargs=2, metavar="FILE.npy", help="cos and sin of positions 0, 1, ...: [T, C] or [T, 2 C]")
     add("--bias", metavar="FILE.npy", help="[heads, tokens, tokens]")
     add("--mask", metavar="FILE", help="FILE.npy, [tokens, tokens], or FILE.py:FUNCTION of (query, key) indices")
+    add("--position-ids", metavar="FILE.npy", help="[B, T], [3, B, T] or [4, B, T] of a batch")
+    add("--attention-mask", metavar="FILE.npy", help="of --position-ids: [B, T] or [B, 1, T, T]")
     add("--order", default="THD", help="axes of q and k, as BHTD (default: %(default)s)")
     add("--head-dim", type=int, metavar="N", help="channels of a head")
     add("--layer", type=int, metavar="N", help="the number of the layer")
@@ -271,7 +274,7 @@ def _audit(args: argparse.Namespace) -> int:
     subject: dict[str, Any] = {}
     for file in args.file:
         subject |= {"config": file} if file.endswith(".json") else {"rotate": _function(file)}
-    files = {"inv_freq": args.inv_freq, "bias": args.bias}
+    files = {name: getattr(args, name) for name in ("inv_freq", "bias", "position_ids", "attention_mask")}
     subject |= {name: _array(file) for name, file in files.items() if file}
     if args.mask:
         subject["mask"] = _array(args.mask) if args.mask.endswith(".npy") else _function(args.mask)

@@ -12,6 +12,8 @@ from jaxtyping import Float
 from posjax.audits.arrays import MakeArray, adapted, make_of, mask_of, to_numpy
 from posjax.audits.biases import Bias, judge_bias, judge_mask
 from posjax.audits.configuration import against, logits_of, meant_by, read_config, rotates_as, rotation_of
+from posjax.audits.layers import judge_layers
+from posjax.audits.positions import judge_positions
 from posjax.audits.probe import matrices, probe_positions, turning
 from posjax.audits.rotary import Verdict, in_catalogue, judge, lists_frequencies
 from posjax.audits.tables import of_frequencies, of_table
@@ -33,6 +35,7 @@ class Audit:
       unknown: open questions, in words: no registered encoding, or no usual argument of one, explains the code.
       params: parameters of the encoding, such as a table of biases.
       wave: the measured frequencies [A, C] in radians per position, 0 for pairs that do not turn; None for biases.
+      subject: the name of the audited thing, where that is not one encoding.
 
     >>> found = audit(inv_freq=10_000.0 ** (-np.arange(32) / 31))
     >>> found.ok, found.spec
@@ -48,6 +51,7 @@ class Audit:
     params: Any = ()
     wave: Float[np.ndarray, "A C"] | None = None
     unknown: tuple[str, ...] = ()
+    subject: str = ""
 
     @property
     def ok(self) -> bool:
@@ -60,7 +64,7 @@ class Audit:
         return None if self.spec is None else parse(self.spec)
 
     def __str__(self) -> str:
-        spec = self.spec or "no registered encoding"
+        spec = self.spec or self.subject or "no registered encoding"
         lines = [spec if len(spec) < 300 else f"{spec[:300]}...", *(f"  {fact}" for fact in self.facts)]
         lines += [f"  residual {self.residual:.2g}"] if np.isfinite(self.residual) else []
         lines += [f"  WRONG: {each}" for each in self.findings]
@@ -76,17 +80,21 @@ def audit(
     table: tuple[Any, Any] | None = None,
     bias: Any = None,
     mask: Any = None,
+    position_ids: Any = None,
+    attention_mask: Any = None,
+    layers: Sequence[Callable] | None = None,
     config: Mapping[str, Any] | str | os.PathLike | None = None,
     layer: int | None = None,
     order: str = "THD",
     num_axes: int = 1,
+    width: int | None = None,
     num_heads: int | None = None,
     length: int = 4096,
     array: MakeArray | None = None,
 ) -> Audit:
     """Says which encoding somebody's code computes, as a spec of posjax, and names its defects.
 
-    Give one of `rotate`, `inv_freq`, `table`, `bias` and `mask`.
+    Give one of `rotate`, `inv_freq`, `table`, `bias`, `mask`, `position_ids` and `layers`.
 
     Args:
       rotate: rotate(q, k, position) -> (q, k), or rotate(x, position) -> x. Arrays of NumPy, JAX, PyTorch or MLX.
@@ -96,12 +104,18 @@ def audit(
       bias: [H, T, T] that is added to logits, -inf where a key is hidden; or a function of T that returns it.
       mask: [T, T] or [H, T, T], true where a query sees a key; or a function that returns it, of T, of (query, key), or of
         (batch, head, query, key) as FlexAttention's, called with arrays of indices.
+      position_ids: [B, T], [3, B, T] or [4, B, T] (text positions first) of a batch: which documents see one another.
+      attention_mask: of `position_ids`: [B, T], 0 for padding, 1 or the number of the document elsewhere; or [B, 1, T, T].
+      layers: a model's layers, functions of [1, T, width] that return the same shape: which tell positions apart, as
+        `config` says or not.
       config: of transformers, a dictionary or the path of a config.json. The verdict says how the two differ.
       layer: the number of the layer that the code is of, where the layers of the configuration differ.
       order: the axes of q and k, such as "BHTD" for a batch of one first; position is [T], or [T, A] on several axes.
       num_axes: A, the position axes of `rotate`.
+      width: channels of a token, for `layers`.
       num_heads: of q and k, for functions that need that number, or whose heads differ.
-      length: of probed positions, from 0 on; functions that return a bias are asked for min(length, 512) tokens.
+      length: of probed positions, from 0 on; functions that return a bias are asked for min(length, 512) tokens,
+        layers for min(length, 128).
       array: makes an array for `rotate` of one of NumPy, as torch.as_tensor; by default of the framework in its file.
 
     Raises:
@@ -115,18 +129,27 @@ def audit(
       nothing wrong
     """
     subjects = {"rotate": rotate, "inv_freq": inv_freq, "table": table, "bias": bias, "mask": mask}
+    subjects |= {"position_ids": position_ids, "layers": layers}
     if len(given := [name for name, value in subjects.items() if value is not None]) != 1:
         raise ValueError(f"audit takes one of {', '.join(subjects)}, got {' and '.join(given) or 'none'}")
+    if position_ids is not None:
+        facts, findings = judge_positions(position_ids, attention_mask)
+        return Audit(None, np.nan, facts, findings, subject="position ids")
     config = None if config is None else read_config(config)
-    layers = [] if config is None else meant_by(config)
+    meant = [] if config is None else meant_by(config)
+    if layers is not None:
+        if width is None:
+            raise ValueError("audit(layers=..., width=...) needs the number of channels of a token")
+        facts, findings = judge_layers(layers, width, min(length, 128), array, meant)
+        return Audit(None, np.nan, facts, findings, subject=f"{len(layers)} layers")
     if bias is not None or mask is not None:
-        layers = [logits_of(each) for each in layers]
+        meant = [logits_of(each) for each in meant]
         verdict, measured = (
-            _of_logits(bias, length, layers) if mask is None else judge_mask(mask_of(mask, length, array))
+            _of_logits(bias, length, meant) if mask is None else judge_mask(mask_of(mask, length, array))
         )
-        return _report(verdict, layers, measured.agrees, layer)
-    layers = [rotation_of(each) for each in layers]
-    hints = [each for each in dict.fromkeys(layers) if isinstance(each, Rotary)]
+        return _report(verdict, meant, measured.agrees, layer)
+    meant = [rotation_of(each) for each in meant]
+    hints = [each for each in dict.fromkeys(meant) if isinstance(each, Rotary)]
     head_dim = head_dim or (None if config is None else head_dim_of(config))
     if rotate is not None:
         if head_dim is None:
@@ -139,7 +162,7 @@ def audit(
         )
         verdict = judge(found, hints)
     agrees = functools.partial(rotates_as, encoding=verdict.encoding, lanes=verdict.lanes)
-    return _report(verdict, layers, agrees, layer)
+    return _report(verdict, meant, agrees, layer)
 
 
 def _of_logits(bias: Any, length: int, meant: Sequence[Encoding]) -> tuple[Verdict, Bias]:

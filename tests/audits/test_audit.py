@@ -339,7 +339,7 @@ def test_tables(doubled, stored):
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    ({}, "one of rotate, inv_freq, table, bias, mask, got none"),
+    ({}, "one of rotate, inv_freq, table, bias, mask, position_ids, layers, got none"),
     ({"rotate": port(), "inv_freq": np.ones(4)}, "got rotate and inv_freq"),
     ({"rotate": port()}, "needs the number of channels"),
     ({"rotate": lambda q, k, p: q, "head_dim": 8}, "must return"),
