@@ -30,7 +30,8 @@ class AxialRope(Rotary):
     `axial_rope(base=b, layout=l)` is `rope(base=b, layout=l)`; the other arguments are what differs between models.
 
     Args:
-      base: 100 in Heo et al. (2024), arXiv 2403.13298, 10000 in Pixtral, Qwen2-VL's vision tower and EVA-02.
+      base: 100 in Heo et al. (2024), arXiv 2403.13298, 10000 in Pixtral, Qwen2-VL's vision tower and EVA-02. With axes_dims
+        also one for each axis, as Cosmos stretches time alone.
       frequencies: "shared": each axis has the whole range, base^(-2Ac/D) for c = 0 ... D/(2A) - 1, as in rope-vit, timm
         and Qwen2-VL. "split": axis a has every A-th frequency of the one series base^(-2c/D), c = a, a + A, ..., so that
         no two axes share one, as in Pixtral (Agrawal et al. 2024, arXiv 2410.07073).
@@ -59,7 +60,7 @@ class AxialRope(Rotary):
         r"\theta_c = \beta^{-2Ac/D},\quad c = 0, \dots, \frac{D}{2A}-1",
     )
 
-    base: float = 100.0
+    base: float | tuple[float, ...] = 100.0
     frequencies: str = "shared"
     indexing: str = "ij"
     layout: str = "half"
@@ -70,6 +71,8 @@ class AxialRope(Rotary):
         super().__post_init__()
         _check_known(self, "frequencies", _FREQUENCIES)
         _check_known(self, "indexing", _INDEXINGS)
+        if isinstance(self.base, tuple) and len(self.base) != len(self.axes_dims or ()):
+            raise ValueError(f"axial_rope(base={self.base}) takes one base for each axis of axes_dims={self.axes_dims}")
         if self.axes_dims is None:
             return
         even = isinstance(self.axes_dims, tuple) and all(
@@ -103,10 +106,10 @@ class AxialRope(Rotary):
                 f"axial_rope(axes_dims={self.axes_dims}) are {sum(self.axes_dims)} channels, and the head_dim is "
                 f"{2 * channels}: give numbers that sum to it"
             )
-        unit = np.eye(len(self.axes_dims))
+        unit, bases = np.eye(len(self.axes_dims)), np.broadcast_to(self.base, len(self.axes_dims))
         blocks = [
-            unit[:, [axis]] * (geometric(self.base, d // 2) if d else np.zeros(0))
-            for axis, d in enumerate(self.axes_dims)
+            unit[:, [axis]] * (geometric(base, d // 2) if d else np.zeros(0))
+            for axis, (base, d) in enumerate(zip(bases, self.axes_dims, strict=True))
         ]
         return np.concatenate(blocks[::-1] if self.indexing == "xy" else blocks, axis=1)
 
