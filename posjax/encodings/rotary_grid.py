@@ -36,9 +36,7 @@ class AxialRope(Rotary):
         and Qwen2-VL. "split": axis a has every A-th frequency of the one series base^(-2c/D), c = a, a + A, ..., so that
         no two axes share one, as in Pixtral (Agrawal et al. 2024, arXiv 2410.07073).
       axes_dims: how many channels each axis gets, first axis first; the frequencies of an axis of d are base^(-2c/d), c <
-        d/2. (16, 56, 56) with base=10000 and layout="interleaved" in FLUX.1, whose tokens stand at (0, row, column) and the
-        prompt's at (0, 0, 0): `EmbedND` of black-forest-labs/flux (src/flux/modules/layers.py, axes_dim), diffusers'
-        axes_dims_rope. None shares the channels evenly.
+        d/2. (16, 56, 56) in FLUX.1, diffusers' axes_dims_rope (docs/diffusion.md). None shares the channels evenly.
       indexing: "ij" gives the first block to the first axis, the rows of `posjax.grid`; "xy" to the last one, the columns,
         as rope-vit does.
       layout: channel pairs "half" or "interleaved", as in `rope`.
