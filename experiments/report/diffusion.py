@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from matplotlib.figure import Figure
 
 import posjax as pj
@@ -96,7 +96,7 @@ def waves(name: str) -> Float[np.ndarray, "3 H C"]:
     """Returns radians by which each pair of channels turns per unit of each axis; one head where all are alike.
 
     LTX-2: 682 frequencies from pi/2 to 10000 pi/2 for each axis, which take turns along all 4096 channels of a layer, the
-    first two pairs left over. Mochi: in place of the learned ones those of the golden, by a formula.
+    first two pairs left over. Mochi: the frequencies of the golden, a formula, in place of learned ones.
     """
     model = MODELS[name]
     if name == "Mochi 1":
@@ -160,7 +160,7 @@ def _numbers(name: str) -> list[str]:
     return [name, " x ".join(map(str, MODELS[name].size)), *reaches, *errors]
 
 
-def reach_of(name: str, times: int) -> Float[np.ndarray, "3"]:
+def reach_of(name: str, times: int) -> Shaped[np.ndarray, "3"]:
     """Returns the largest distance of two tokens on each axis, on a grid `times` as long on each axis; images stay one."""
     size = [length * times if length > 1 else 1 for length in MODELS[name].size]
     return np.ptp(np.concatenate(blocks(name, *size)), axis=0)

@@ -30,11 +30,8 @@ def whole(*shape):
 def by_pairs(angles):
     """(number of tokens, turn of x [T, H, D]) of complex angles [T, C] or [T, H, C], for pairs of neighbouring channels."""
     angles = angles if angles.ndim == 3 else angles[:, None]
-
-    def turn(x, at):
-        return torch.view_as_real(torch.view_as_complex(x.double().unflatten(-1, (-1, 2))) * angles[at]).flatten(-2)
-
-    return len(angles), turn
+    pairs = torch.view_as_real, torch.view_as_complex
+    return len(angles), lambda x, at: pairs[0](pairs[1](x.double().unflatten(-1, (-1, 2))) * angles[at]).flatten(-2)
 
 
 def shared(cos, sin, pairs=-1):
