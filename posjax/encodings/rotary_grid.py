@@ -104,7 +104,8 @@ class AxialRope(Rotary):
                 f"axial_rope(axes_dims={self.axes_dims}) are {sum(self.axes_dims)} channels, and the head_dim is "
                 f"{2 * channels}: give numbers that sum to it"
             )
-        unit, bases = np.eye(len(self.axes_dims)), np.broadcast_to(self.base, len(self.axes_dims))
+        unit = np.eye(len(self.axes_dims))
+        bases = self.base if isinstance(self.base, tuple) else (self.base,) * len(self.axes_dims)
         blocks = [
             unit[:, [axis]] * (geometric(base, d // 2) if d else np.zeros(0))
             for axis, (base, d) in enumerate(zip(bases, self.axes_dims, strict=True))
