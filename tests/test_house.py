@@ -31,7 +31,7 @@ LINES = {
     "posjax/audits": 1_634,  # a candidate is one program: +14; masks: +49
     "posjax/data": 6_085,  # augmentation on the host: +530; shards: +630; images from disk: +600; timm_randaug, names: +31
     "posjax/describe": 3_749,  # distances of sums of tokens and codes: +11
-    "posjax/encodings": 9_440,  # rotation by a product and potentials: +43; biases of a line: +47; lattices: +25
+    "posjax/encodings": 9_441,  # rotation by a product and potentials: +43; biases of a line: +47; lattices: +26
     "posjax/hf": 1_267,
     "posjax/models": 2_598,  # products by part on TPUs: +46; gradients of logits, heads: +34; stochastic depth: +3
     "posjax/pretrained": 4_016,  # rotary models by name: +9
@@ -43,7 +43,7 @@ LINES = {
     "experiments/report": 4_042,  # a results page; positions from zero, numbers and pictures: +393; diffusion: +200
     "experiments/studies": 2_786,  # no random data: +6; images that stream: +14; plans of rows, rows of weights: +88
     "configs": 5_065,  # six papers at their own size: +590; optimizers, streams: +20; released weights: +103
-    "tests": 40_690,  # augmentation: +480; tokens, streams: +730; buckets: +300; from zero: +265; TPUs: +239; diffusion: +155
+    "tests": 40_682,  # augmentation: +480; tokens, streams: +730; buckets: +300; from zero: +265; TPUs: +239; diffusion: +148
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

@@ -144,12 +144,12 @@ def write_page() -> list[pathlib.Path]:
 
 def page() -> str:
     """Returns the page in Markdown."""
-    columns = "model", "grid", "reach", "reach on twice the grid", "diffusers - posjax", "posjax", "diffusers"
+    columns = "model|grid|reach|reach on twice the grid|diffusers - posjax|posjax - float64|diffusers - float64"
     return TEMPLATE.read_text().format(
         picture=PICTURE,
         specs={name: f"`{model.spec}`" for name, model in MODELS.items()},
         recipes=inspect.getsource(blocks).strip(),
-        numbers=grid(columns, [*map(_numbers, MODELS)]),
+        numbers=grid(columns.split("|"), [*map(_numbers, MODELS)]),
     )
 
 
