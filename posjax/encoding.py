@@ -263,7 +263,7 @@ def check_ranges(value: Any) -> None:
     for text in (text for cls in type(value).__mro__ for text in vars(cls).get("ranges", ())):
         name, sign, bound = text.split()
         given = getattr(value, name)
-        if given is not None and not _SIGNS[sign](given, float(bound)):
+        if given is not None and not all(_SIGNS[sign](each, float(bound)) for each in np.ravel(given)):
             must = "positive" if f"{sign} {bound}" == "> 0" else f"{_WORDS[sign]} {bound}"
             raise ValueError(f"{value.spec_name or type(value).__name__}({name}=...) must be {must}, got {given}")
 

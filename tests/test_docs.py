@@ -13,6 +13,7 @@ import posjax as pj
 import posjax.models
 import posjax.nnx
 import posjax.spec
+from experiments.report import diffusion
 from posjax.describe.properties import PROPERTIES, check
 from posjax.encoding import Needs
 
@@ -37,6 +38,12 @@ def test_every_erratum_is_pinned_by_a_test():
             ), row
         assert named - {pathlib.Path(file).stem for file in files} <= DEFINED, row
         assert all((REPO / file).is_file() for file in files), row
+
+
+def test_the_page_of_diffusion_models_is_current():
+    pages = (REPO / "docs/diffusion.md").read_text(), diffusion.page()
+    written, now = (re.sub(r"\de-\d\d", "", page) for page in pages)  # digits of rounding depend on the machine
+    assert written == now, "run python -m experiments.report"
 
 
 def docstrings_of(path):

@@ -13,7 +13,7 @@ import posjax as pj
 
 GOLDENS = Path(__file__).parent / "goldens"
 PACKAGES = {"torch", "torchvision", "transformers", "timm", "einops", "x-transformers", "pillow", "tensorflow"}
-PACKAGES |= {"axial-positional-embedding", "local-attention", "rotary-embedding-torch"}
+PACKAGES |= {"axial-positional-embedding", "diffusers", "local-attention", "rotary-embedding-torch"}
 
 FIRST = {check.encoding: check for check in reversed(CHECKS)}
 

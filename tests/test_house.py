@@ -31,7 +31,7 @@ LINES = {
     "posjax/audits": 1_831,  # a candidate is one program: +14; masks: +49; position ids and layers: +197
     "posjax/data": 6_085,  # augmentation on the host: +530; shards: +630; images from disk: +600; timm_randaug, names: +31
     "posjax/describe": 3_749,  # distances of sums of tokens and codes: +11
-    "posjax/encodings": 9_415,  # rotation by a product and potentials: +43; biases of a line: +47; diagonals: +20
+    "posjax/encodings": 9_441,  # rotation by a product and potentials: +43; biases of a line: +47; lattices: +26
     "posjax/hf": 1_267,
     "posjax/models": 2_598,  # products by part on TPUs: +46; gradients of logits, heads: +34; stochastic depth: +3
     "posjax/pretrained": 4_016,  # rotary models by name: +9
@@ -40,10 +40,10 @@ LINES = {
     "experiments/analysis": 3_547,  # the fill of a recipe: +2
     "experiments/atlas": 4_816,  # a first page in two languages: +12
     "experiments/benchmarks": 4_169,  # machines not here: +762; trainings: +490; pipelines: +306; rows of studies: +21
-    "experiments/report": 3_842,  # a results page; positions from zero, its numbers and pictures: +393; deviations: +15
+    "experiments/report": 4_042,  # a results page; positions from zero, numbers and pictures: +393; diffusion: +200
     "experiments/studies": 2_786,  # no random data: +6; images that stream: +14; plans of rows, rows of weights: +88
     "configs": 5_065,  # six papers at their own size: +590; optimizers, streams: +20; released weights: +103
-    "tests": 40_645,  # ids, layers: +111; augmentation: +480; tokens, streams: +730; buckets: +300; from zero: +265; TPUs: +239; rows: +130
+    "tests": 40_787,  # ids, layers: +111; augmentation: +480; tokens, streams: +730; buckets: +300; from zero: +265; TPUs: +239; rows: +130; diffusion: +142
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

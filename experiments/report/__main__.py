@@ -9,7 +9,7 @@
 A folder holds a command's results: config.json and results.jsonl of a study, or scorecard.json. Its README.md and PNGs are
 replaced; a study of configs/ is shown with its current config. A folder that cannot be shown again is an error of one line,
 exit 2; earlier folders are done. Without a folder, README.md and its figure are written in `results`: the encodings for each
-purpose, and claims of the literature; and docs/from_zero.md and docs/vit_and_llm.md, both in two languages.
+purpose, and claims of the literature; docs/diffusion.md; and docs/from_zero.md and docs/vit_and_llm.md, in two languages.
 """
 
 import argparse
@@ -36,14 +36,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _write(args: argparse.Namespace) -> None:
-    from experiments.report import from_zero, overview, vit_and_llm
+    from experiments.report import diffusion, from_zero, overview, vit_and_llm
     from experiments.report.html import write_html
 
     forms = [*(["tex"] if args.latex else []), *(["csv"] if args.csv else []), *filter(None, [args.figures])]
     for directory in args.directory or [None]:
         results = pathlib.Path("results")
         pages = (overview.write_overview, vit_and_llm.write_pages, from_zero.write_pages)
-        paths = rewrite(directory, forms) if directory else [path for write in pages for path in write(results)]
+        written = () if directory else (*(path for write in pages for path in write(results)), *diffusion.write_page())
+        paths = rewrite(directory, forms) if directory else written
         print("\n".join(map(str, [*paths, *([write_html(paths[0])] if args.html else [])])))
 
 

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int32
+from jaxtyping import Float, Int32, Shaped
+from numpy.typing import ArrayLike
 
 from posjax.encoding import Array, Site
 
@@ -37,7 +38,7 @@ class Offset:
 
     def place(self, block: Block, start: float) -> tuple[Float[np.ndarray, "T 3"], float]:
         """Positions of a block that begins at `start`, frame by frame and row by row; and the start of the next block."""
-        grid = _grid(block) * (self.stride, 1, 1)
+        grid = lattice(*map(range, block)) * (self.stride, 1, 1)
         grid = np.floor(grid) if self.floored else grid
         return grid + np.multiply(start, (1, 0, 0) if self.spatial_reset else (1, 1, 1)), start + grid.max() + 1
 
@@ -56,7 +57,7 @@ class Diagonal:
     def place(self, block: Block, start: float) -> tuple[Float[np.ndarray, "T 3"], float]:
         """Places tokens as `Offset.place` does."""
         _, height, width = block
-        grid = _grid(block) - (0, (height - 1) // 2, (width - 1) // 2)
+        grid = lattice(*map(range, block)) - (0, (height - 1) // 2, (width - 1) // 2)
         time = start + self.stride * grid[:, :1]
         return np.concatenate([time, time + grid[:, 1:]], axis=1), float(time.max()) + 1
 
@@ -94,7 +95,7 @@ class Circle:
             raise ValueError(
                 f"Circle lays out still images, of one frame; got a block of {block}: choose Offset or Diagonal"
             )
-        y, x = (_grid(block)[:, 1:] - (np.array(block[1:]) - 1) / 2 * self.centred).T
+        y, x = (lattice(*map(range, block))[:, 1:] - (np.array(block[1:]) - 1) / 2 * self.centred).T
         angle = np.arctan2(y, x)
         span = np.ptp(angle)
         stretched = (angle - angle.min()) / span * 2 * math.pi if span > 0 else angle
@@ -144,15 +145,34 @@ def multimodal(parts: Sequence[int | tuple[int, ...]], layout: Layout = Offset()
         else:
             piece, start = layout.place(block, start)
         pieces.append(piece)
-    position = np.concatenate(pieces)
+    return standing_at(*pieces)
+
+
+def lattice(*axes: ArrayLike) -> Shaped[np.ndarray, "T A"]:
+    """The positions of a grid whose lines have these coordinates on each axis, the last axis fastest.
+
+    Frames in seconds, centres of patches in pixels, or grids about 0: what models of images and videos differ in, as
+    docs/diffusion.md shows of twelve.
+
+    >>> lattice([7], range(-1, 1), [0.5, 2.5]).tolist()
+    [[7.0, -1.0, 0.5], [7.0, -1.0, 2.5], [7.0, 0.0, 0.5], [7.0, 0.0, 2.5]]
+    """
+    return np.stack(np.meshgrid(*map(np.asarray, axes), indexing="ij"), axis=-1).reshape(-1, len(axes))
+
+
+def standing_at(*blocks: Shaped[np.ndarray, "_ A"], prefix: int = 0) -> Site:
+    """The site of tokens at the positions of all blocks, behind `prefix` tokens that stand nowhere.
+
+    Positions are int32 where all are whole numbers, else float32.
+
+    >>> standing_at(np.zeros((1, 2)), lattice([0], [65536, 65537]), prefix=1).position.tolist()
+    [[0, 0], [0, 0], [0, 65536], [0, 65537]]
+    """
+    position = np.concatenate([np.zeros((prefix, blocks[0].shape[1])), *blocks])
     whole = np.array_equal(position, np.round(position))
-    ones = np.ones(len(position), np.int32)
-    return Site(position.astype(np.int32 if whole else np.float32), ones, 0 * ones)
-
-
-def _grid(block: Block) -> Int32[np.ndarray, "T 3"]:
-    """(frame, row, column) of each token, frame by frame and row by row."""
-    return np.stack(np.mgrid[tuple(slice(size) for size in block)], axis=-1).reshape(-1, 3).astype(np.int32)
+    count = np.arange(1, len(position) + 1, dtype=np.int32)
+    position = position.astype(np.int32 if whole else np.float32)
+    return Site(position, np.ones_like(count), np.where(count <= prefix, count, 0))
 
 
 def bilevel(

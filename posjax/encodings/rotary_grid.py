@@ -30,14 +30,13 @@ class AxialRope(Rotary):
     `axial_rope(base=b, layout=l)` is `rope(base=b, layout=l)`; the other arguments are what differs between models.
 
     Args:
-      base: 100 in Heo et al. (2024), arXiv 2403.13298, 10000 in Pixtral, Qwen2-VL's vision tower and EVA-02.
+      base: 100 in Heo et al. (2024), arXiv 2403.13298, 10000 in Pixtral, Qwen2-VL's vision tower and EVA-02. With axes_dims
+        also one for each axis, as Cosmos stretches time alone.
       frequencies: "shared": each axis has the whole range, base^(-2Ac/D) for c = 0 ... D/(2A) - 1, as in rope-vit, timm
         and Qwen2-VL. "split": axis a has every A-th frequency of the one series base^(-2c/D), c = a, a + A, ..., so that
         no two axes share one, as in Pixtral (Agrawal et al. 2024, arXiv 2410.07073).
       axes_dims: how many channels each axis gets, first axis first; the frequencies of an axis of d are base^(-2c/d), c <
-        d/2. (16, 56, 56) with base=10000 and layout="interleaved" in FLUX.1, whose tokens stand at (0, row, column) and the
-        prompt's at (0, 0, 0): `EmbedND` of black-forest-labs/flux (src/flux/modules/layers.py, axes_dim), diffusers'
-        axes_dims_rope. None shares the channels evenly.
+        d/2. (16, 56, 56) in FLUX.1, diffusers' axes_dims_rope (docs/diffusion.md). None shares the channels evenly.
       indexing: "ij" gives the first block to the first axis, the rows of `posjax.grid`; "xy" to the last one, the columns,
         as rope-vit does.
       layout: channel pairs "half" or "interleaved", as in `rope`.
@@ -59,7 +58,7 @@ class AxialRope(Rotary):
         r"\theta_c = \beta^{-2Ac/D},\quad c = 0, \dots, \frac{D}{2A}-1",
     )
 
-    base: float = 100.0
+    base: float | tuple[float, ...] = 100.0
     frequencies: str = "shared"
     indexing: str = "ij"
     layout: str = "half"
@@ -70,6 +69,8 @@ class AxialRope(Rotary):
         super().__post_init__()
         _check_known(self, "frequencies", _FREQUENCIES)
         _check_known(self, "indexing", _INDEXINGS)
+        if isinstance(self.base, tuple) and len(self.base) != len(self.axes_dims or ()):
+            raise ValueError(f"axial_rope(base={self.base}) takes one base for each axis of axes_dims={self.axes_dims}")
         if self.axes_dims is None:
             return
         even = isinstance(self.axes_dims, tuple) and all(
@@ -104,9 +105,10 @@ class AxialRope(Rotary):
                 f"{2 * channels}: give numbers that sum to it"
             )
         unit = np.eye(len(self.axes_dims))
+        bases = self.base if isinstance(self.base, tuple) else (self.base,) * len(self.axes_dims)
         blocks = [
-            unit[:, [axis]] * (geometric(self.base, d // 2) if d else np.zeros(0))
-            for axis, d in enumerate(self.axes_dims)
+            unit[:, [axis]] * (geometric(base, d // 2) if d else np.zeros(0))
+            for axis, (base, d) in enumerate(zip(bases, self.axes_dims, strict=True))
         ]
         return np.concatenate(blocks[::-1] if self.indexing == "xy" else blocks, axis=1)
 

@@ -23,7 +23,8 @@ class RopeMixed(Rotary):
     The paper learns them for each layer too: host it with injection="every_layer", and without weight decay.
 
     Initially, on two axes, channels c < D/4 have magnitude base^(-4c/D) in direction phi, and c + D/4 the same magnitude in
-    direction phi + pi/2, with phi ~ U(0, 2 pi) for each head. On one axis there are no directions: base^(-2c/D).
+    direction phi + pi/2, with phi ~ U(0, 2 pi) for each head. On three axes, as in Mochi's videos, each head has three
+    orthogonal directions, drawn uniformly, with D/6 magnitudes each. On one axis there are no directions: base^(-2c/D).
 
     Args:
       base: 10 in the paper and its models.
@@ -31,8 +32,8 @@ class RopeMixed(Rotary):
       scaling: of the frequencies, as in `rope`, for larger grids than the trained one: a learned frequency is multiplied by
         the factor of its channel's initial magnitude.
 
-    Parameters: {"wave": [A, H, D/2]} in radians per patch; two axes if `dims.grid` is given, otherwise one. The first axis
-    is that of the rows; the authors' code and timm keep the columns first, so reverse their checkpoints along it.
+    Parameters: {"wave": [A, H, D/2]} in radians per patch; the axes of `dims.grid` if it is given, otherwise one. The first
+    of two axes is that of the rows; the authors' code and timm keep the columns first, so reverse their checkpoints along it.
     Frequencies are rounded by 2^-23 of their value and angles are exact to 1e-6 beyond that (see `angles`), so logits err
     by 2^-23 of the angle between two tokens, wherever these stand. Tokens that stand nowhere are left unrotated.
 
@@ -46,8 +47,6 @@ class RopeMixed(Rotary):
         r" \theta^y_{h,c},\ \theta^x_{h,c}\ \text{learned}",
     )
 
-    dimensions = (1, 2)
-
     base: float = 10.0
     layout: str = "interleaved"
     scaling: Scaling | None = None
@@ -60,6 +59,9 @@ class RopeMixed(Rotary):
         magnitude = axial(self.base, num_axes(dims), dims.head_dim // 2, "rope_mixed: a head_dim").sum(axis=0)
         if num_axes(dims) == 1:
             return {"wave": jnp.tile(jnp.asarray(magnitude, jnp.float32), (1, dims.num_heads, 1))}
+        if num_axes(dims) == 3:
+            frame = jax.random.orthogonal(key, 3, (dims.num_heads,)).transpose(1, 0, 2)
+            return {"wave": jnp.float32(magnitude) * jnp.repeat(frame, len(magnitude) // 3, axis=2)}
         direction = jax.random.uniform(key, (dims.num_heads, 1), jnp.float32, maxval=2 * np.pi)
         direction = direction + np.repeat(np.float32([0, np.pi / 2]), len(magnitude) // 2)
         return {"wave": jnp.float32(magnitude) * jnp.stack([jnp.sin(direction), jnp.cos(direction)])}
@@ -108,6 +110,8 @@ class CompassRope(RopeMixed):
         r"q'_{h,c} = q_{h,c}\,e^{i r_{h,c}\left(m_y\sin\phi_{h,c} + m_x\cos\phi_{h,c}\right)},\quad"
         r" r_{h,c},\ \phi_{h,c}\ \text{learned}",
     )
+
+    dimensions = (1, 2)
 
     def init(self, key, dims):
         channels, heads = self._rotary_dim(dims.head_dim) // 2, dims.num_heads

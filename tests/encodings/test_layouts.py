@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from goldens.check import load
 
-from posjax.encodings.layouts import Circle, Diagonal, Offset, bilevel, multimodal
+import posjax as pj
+from posjax.encodings.layouts import Circle, Diagonal, Offset, bilevel, lattice, multimodal, standing_at
 
 FULL_STOP, LINE_BREAK = 869, 13  # of Llama's tokens, as in BiPE's code
 
@@ -65,3 +66,9 @@ def test_sentences_are_counted_as_by_their_authors():
     again = bilevel(np.tile(tokens, 2), (FULL_STOP, LINE_BREAK), segment, longest=4)
     np.testing.assert_array_equal(again.position, np.tile(theirs, (2, 1)))
     np.testing.assert_array_equal(again.segment, segment)
+
+
+def test_a_lattice_of_whole_numbers_is_a_grid():
+    ours, grid = standing_at(lattice(range(3), range(4)), prefix=2), pj.grid(3, 4, prefix=2)
+    assert all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(ours[:3], grid[:3], strict=True))
+    assert standing_at(lattice([0.5], [2])).position.dtype == np.float32

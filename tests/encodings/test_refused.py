@@ -47,6 +47,7 @@ REFUSED = [
     ("mrope(sections=(1, 1, 2), time_last=True)", r"or the row one more; got sections=\(1, 1, 2\)"),
     ("mhrope(heads=(1, 2))", r"three numbers of heads, as in \(2, 3, 3\); got \(1, 2\)"),
     ("axial_rope(axes_dims=(3, 5))", r"even channel counts, .*; got \(3, 5\)"),
+    ("axial_rope(base=(9, 7), axes_dims=(2, 4, 2))", r"takes one base for each axis of axes_dims=\(2, 4, 2\)"),
     ("axial_rope(axes_dims=(2, 4), scaling=ntk(factor=2))", "takes neither frequencies='split' nor a scaling"),
     ("dinov3(shift_coords=-1)", r"shift_coords=...\) must be at least 0, got -1"),
     ("dinov3(jitter_coords=0.5)", r"jitter_coords=...\) must be at least 1, got 0.5"),

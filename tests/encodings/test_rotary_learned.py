@@ -65,6 +65,10 @@ def test_mixed_frequencies_at_first():
     directions = np.arctan2(wave[0], wave[1])
     np.testing.assert_allclose(directions[:, 0], directions[:, 1], rtol=1e-5)
     assert np.unique(directions[:, 0].round(3)).size == H
+    wave = np.asarray(pj.parse("rope_mixed").init(jax.random.key(0), pj.Dims(24, 2, 12, grid=(2, 3, 4)))["wave"])
+    directions = wave.reshape(3, 2, 3, 2) * [1, 10**0.5]  # on three axes there are three
+    products = np.einsum("ahbc,ahdc->hcbd", directions, directions)
+    np.testing.assert_allclose(products, np.broadcast_to(np.eye(3), (2, 2, 3, 3)), atol=1e-5)
 
 
 # Compass-RoPE

@@ -28,8 +28,9 @@ class AxialOracle(Oracle):
         if p is None:
             return vector
         if self.e.axes_dims is not None:
-            blocks = list(zip(self.e.axes_dims, p, strict=True))[:: -1 if self.e.indexing == "xy" else 1]
-            phase = [x * self.e.base ** (-2 * c / d) for d, x in blocks for c in range(d // 2)]
+            bases = self.e.base if isinstance(self.e.base, tuple) else [self.e.base] * len(p)
+            blocks = list(zip(self.e.axes_dims, bases, p, strict=True))[:: -1 if self.e.indexing == "xy" else 1]
+            phase = [x * base ** (-2 * c / d) for d, base, x in blocks for c in range(d // 2)]
             return turned(vector, phase, self.e.layout)
         pairs, axes = len(vector) // 2, len(p)
         shared = self.e.frequencies == "shared"
@@ -133,7 +134,7 @@ MEMBERS = {
             *lines("axial_rope(frequencies='split')"),
             *grids("axial_rope(base=30, scaling=ntk(factor=3))"),
             *grids("axial_rope(frequencies='split', scaling=ntk(factor=3))"),
-            *grids("axial_rope(base=30, indexing='xy', axes_dims=(2, 6))"),
+            *grids("axial_rope(base=(30, 7), indexing='xy', axes_dims=(2, 6))"),
         ],
         AxialOracle,
         {
