@@ -30,7 +30,11 @@ from goldens.language_cases import CASES, errors, written
 from posjax import pretrained
 
 BOUND = 1e-4
-MODES = ("beyond", "padded", "decoded")
+COLUMNS = {
+    "beyond": "one pass, beyond the trained length",
+    "padded": "behind padding",
+    "decoded": "token by token",
+}
 LARGE = {
     "model_type": "llama",
     **dict(hidden_size=1024, intermediate_size=3584, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2),
@@ -66,18 +70,19 @@ def save(folder: Path) -> None:
             pretrained.save(folder / case, model, params)
 
 
-def table() -> float:
+def table(cases=CASES, errors=errors, written=written, columns=COLUMNS) -> float:
     families: dict[str, list[dict[str, float]]] = {}
-    for case, told in CASES.items():
+    for case, told in cases.items():
         with tempfile.TemporaryDirectory() as read:
             found = errors(case, *pretrained.load(written(case, Path(read))))
         families.setdefault(told["config"]["model_type"], []).append(found)
-    print("| model_type | settings | one pass, beyond the trained length | behind padding | token by token |")
-    print("| --- | ---: | ---: | ---: | ---: |")
+    print(f"| model_type | settings | {' | '.join(columns.values())} |")
+    print(f"| --- | {' | '.join(['---:'] * (1 + len(columns)))} |")
     for family, found in families.items():
-        largest = [max((each[mode] for each in found if mode in each), default=0.0) for mode in MODES]
-        print(f"| `{family}` | {len(found)} | {' | '.join(f'{error:.1e}' for error in largest)} |", flush=True)
-    return max(max(each.values()) for found in families.values() for each in found)
+        each = [max((one[mode] for one in found if mode in one), default=None) for mode in columns]
+        cells = ["-" if largest is None else f"{largest:.1e}" for largest in each]
+        print(f"| `{family}` | {len(found)} | {' | '.join(cells)} |", flush=True)
+    return max(max(one.values()) for found in families.values() for one in found)
 
 
 def large(folder: Path) -> None:
@@ -89,7 +94,7 @@ def large(folder: Path) -> None:
     def drawn(leaf):
         return (0.02 * draw.standard_normal(leaf.shape, np.float32) + (leaf.ndim == 1)).astype(ml_dtypes.bfloat16)
 
-    params = {"params": _map(drawn, pretrained.parameters.expected_params(model)["params"])}
+    params = {"params": jax.tree.map(drawn, pretrained.parameters.expected_params(model)["params"])}
     pretrained.save(path, model, params, shard_bytes=200 * 10**6)
     size = sum(file.stat().st_size for file in path.glob("*.safetensors")) / 2**20
     for _ in range(3):
@@ -108,10 +113,6 @@ def large(folder: Path) -> None:
             tokens, theirs = file["tokens"], file["logits"]
         ours = jax.jit(model.apply)(params, tokens[None], posjax.sites(len(tokens)))[0]
         print(f"{len(tokens)} tokens: {np.abs(ours - theirs).max() / np.abs(theirs).max():.1e}")
-
-
-def _map(function, tree):
-    return {k: _map(function, v) if isinstance(v, dict) else v and function(v) for k, v in tree.items()}
 
 
 if __name__ == "__main__":
