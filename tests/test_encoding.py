@@ -229,27 +229,6 @@ def test_encodings_are_values():
         a.base = 3
 
 
-@pytest.mark.parametrize("spec", ["raster(width=4) >> t5()", "raster(width=4) >> learned()"])
-def test_raster_shows_any_encoding_a_line(spec):
-    """A grid in raster order is the line of as many positions, for tables too."""
-    dims = pj.Dims(8, 2, 4, grid=(3, 4), prefix=1)
-    encoding, line = pj.parse(spec), pj.parse(spec.split(" >> ")[1])
-    params = encoding.init(KEY, dims)
-    site = encoding.place(params, pj.grid(3, 4, prefix=1))
-    flat = pj.sites(12)
-    flat = pj.Site(*(np.concatenate([first, rest]) for first, rest in zip(([0], [1], [1]), flat[:3], strict=True)))
-    flat = flat._replace(position=flat.position.astype(np.int32), prefix=flat.prefix.astype(np.int32))
-    flat = flat._replace(segment=flat.segment.astype(np.int32))
-    x, q = np.zeros((13, 8), np.float32), np.zeros((13, 2, 4), np.float32)
-
-    @jax.jit
-    def run(params):
-        found = encoding.embed(params, x, site), encoding.bias(params, q, site, q, site)
-        return found, (line.embed(params[1], x, flat), line.bias(params[1], q, flat, q, flat))
-
-    jax.tree.map(np.testing.assert_array_equal, *run(params))
-
-
 def test_a_class_that_is_no_dataclass_equals_nothing_but_itself():
     """Programs are compiled once for all encodings that are equal."""
 

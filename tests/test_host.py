@@ -362,23 +362,6 @@ def test_linen_sows_the_weights():
     jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-6), sown, expected)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (dict(mask=CAUSAL, key_site=SITE_14), "a mask"),
-        (dict(dropout_rate=0.1, deterministic=False), "dropout_rate=0.1"),
-        (dict(precision="highest"), "precision=highest: set it by jax.default_matmul_precision"),
-        (dict(qk_attn_weights_einsum_cls=lambda: jnp.einsum), "einsums of one's own"),
-    ],
-)
-def test_what_flax_asks_and_nobody_does_is_refused(options, message):
-    model = OwnAttention("rope")
-    with pytest.raises(ValueError, match=message):
-        jax.eval_shape(
-            lambda: model.init(dict.fromkeys(["params", "dropout"], jax.random.key(0)), X, SITE_14, **options)
-        )
-
-
 def test_nothing_that_flax_passes_is_unnamed():
     """Linen leaves out what a signature does not name: it would be lost in silence."""
     _, hosted = pj.host(pj.parse("none"), (), X, SITE_14, key=None)

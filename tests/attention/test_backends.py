@@ -467,17 +467,6 @@ def test_choose_gives_the_reasons_of_ones_own():
     assert ask(20, "asked", "tpu") == ("asked", "asked for")
 
 
-@pytest.mark.usefixtures("own_backends", "unchecked_shapes")
-def test_what_cannot_be_registered():
-    for name in ("dense", "auto"):
-        with pytest.raises(ValueError, match=f"named '{name}' is registered already"):
-            register(name, Backend(softmax_of_all))
-    with pytest.raises(ValueError, match=r"takes a Backend, got .*softmax_of_all.*: Backend\(run, refuse\)"):
-        register("mine", softmax_of_all)
-    with pytest.raises(ValueError, match="no platform is named 'gpus'; did you mean 'gpu'"):
-        Backend(softmax_of_all, platform="gpus")
-
-
 def test_importing_touches_no_kernel_language():
     """Installations for CPU only need not have what GPUs and TPUs need."""
     program = (

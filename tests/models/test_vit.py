@@ -53,14 +53,6 @@ def test_published_sizes_by_name(variant, sizes):
     assert {name: model.fields[name] for name in sizes} == sizes
 
 
-@pytest.mark.parametrize(
-    ("name", "message"), [("Q/16", "no ViT is named 'Q/16'.*/16"), ("R50+B/8", "does not divide 8")]
-)
-def test_an_unknown_size_is_told_with_the_nearest(name, message):
-    with pytest.raises(ValueError, match=message):
-        vit_sizes(name)
-
-
 @pytest.mark.slow
 def test_a_hybrid_has_the_published_number_of_parameters():
     """R50+B/16 with 1000 classes: timm's own count, class token and table included."""
@@ -205,26 +197,6 @@ def test_a_row_of_more_images_than_are_asked_for():
     assert np.isnan(jax.jit(model.apply)(variables, *batch)).all()
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        (dict(patch_size=5), r"patches of 5x5 do not tile an image of 4x6: crop .* may be \[1, 2\]"),
-        (dict(pooling="avg"), "no pooling is named 'avg'"),
-        (dict(injection="all_layers"), "no injection is named 'all_layers'; did you mean 'every_layer"),
-        (dict(injection="lape"), r"'lape' normalises what is added to tokens, and rope\(\) adds nothing"),
-        (dict(remat="all"), "no remat is named 'all'"),
-        (dict(distillation_token=True, norm_after_pooling=True), "norm_after_pooling"),
-        (dict(encoding="rope(bse=1)"), "rope has no argument 'bse'"),
-        (dict(implementation="blocks"), "no implementation is named 'blocks'; .*known: auto, dense, blockwise"),
-        (dict(width=12), "rope: a head_dim.*6"),  # 6 channels cannot be shared evenly by two axes' pairs
-    ],
-)
-def test_a_mistake_is_told_with_its_mend(fields, message):
-    model = vit(encoding="rope").with_fields(**fields)
-    with pytest.raises(ValueError, match=message):
-        jax.eval_shape(lambda: model.init(jax.random.key(0), IMAGES, pj.grid(2, 3, prefix=1)))
-
-
 def test_sites_must_be_those_of_the_image():
     """A grid of as many patches too, but not where the image has them: height and width exchanged, for one."""
     model, (patches, site) = vit(encoding="rope"), packed([(4, 6)], 1, 10)
@@ -236,9 +208,3 @@ def test_sites_must_be_those_of_the_image():
     ):
         with pytest.raises(ValueError, match=message):
             jax.eval_shape(lambda images=images, wrong=wrong: model.init(jax.random.key(0), images, wrong))
-
-
-def test_images_need_not_be_square():
-    model = vit()
-    assert (model.patches(4, 6), model.patches(6, 4)) == ((2, 3), (3, 2))
-    assert model.sites(4, 6).position[-1].tolist() == [1, 2]
