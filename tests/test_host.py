@@ -199,19 +199,6 @@ def test_no_hook_is_lost_in_silence(case):
             refuses(())
 
 
-def test_hooks_are_what_an_encoding_does():
-    hooks = {spec: sorted(pj.parse(spec).hooks) for spec in ["none", "learned", "learned(resize='dinov2')", "rope"]}
-    assert hooks == {
-        "none": [],
-        "learned": ["embed"],
-        "learned(resize='dinov2')": ["embed", "place"],
-        "rope": ["rotate"],
-    }
-    assert {"place", "observe", "bias"} <= pj.parse("interpolate(factor=2) >> (fox + rope)").hooks
-    assert "place" in pj.parse("self_extend() >> rope").hooks
-    assert pj.parse("dape(alibi())").hooks == {"bias"}
-
-
 def test_what_a_hosted_encoding_needs_is_asked_for():
     x, site = jnp.ones((14, 24)), pj.sites(14)
     fox, peg, reset = world(Case("fox()")), pj.parse("peg"), pj.parse("reset >> rope")

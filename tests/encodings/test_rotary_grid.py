@@ -30,12 +30,6 @@ def test_time_last_has_the_lowest_frequencies():
     np.testing.assert_allclose(frequency, 100.0 ** (-np.arange(5) / 5))
 
 
-def test_even_axes_dims_are_the_default():
-    for indexing in ("ij", "xy"):
-        wave = pj.parse(f"axial_rope(indexing='{indexing}', axes_dims=(6, 6))").wave(2, 6)
-        np.testing.assert_array_equal(wave, pj.parse(f"axial_rope(indexing='{indexing}')").wave(2, 6))
-
-
 @pytest.mark.parametrize(
     ("sections", "channels", "counts"),
     [((8, 12, 12), 32, [11, 11, 10]), ((12, 12, 12), 36, [12, 12, 12]), ((24, 20, 20), 64, [24, 20, 20])],
