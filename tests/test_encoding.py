@@ -10,7 +10,7 @@ import pytest
 import posjax as pj
 from posjax.attention.dense import shown
 from posjax.encoding import Encoding, Needs, Placed, PositionMap, Sum, axes, stands
-from posjax.mask import everything, near
+from posjax.mask import everything
 
 DIMS = pj.Dims(width=8, num_heads=2, head_dim=4, length=9)
 KEY = jax.random.key(0)
@@ -39,14 +39,6 @@ class Gate(Encoding):
 
     def bias(self, params, q, q_site, k, k_site):
         return (q_site.state[:, None] - k_site.state[None])[None]
-
-
-@dataclass(frozen=True)
-class Window(Encoding):
-    size: int
-
-    def mask(self):
-        return near(self.size)
 
 
 def test_sites():
@@ -123,12 +115,6 @@ def test_parts_draw_from_different_keys():
     assert drawn != 2 * one
 
 
-def test_no_key_means_no_chance():
-    encoding = (Shift() >> pj.parse("rope()")) + pj.parse("alibi()")
-    params = encoding.init(KEY, DIMS)
-    np.testing.assert_array_equal(encoding.place(params, pj.sites(3)).state[0].position, [1, 2, 3])
-
-
 def test_parts_of_a_sum_move_alone():
     encoding = (Shift(5) >> pj.parse("learned()")) + pj.parse("learned() + none()")
     params = encoding.init(KEY, DIMS)
@@ -176,13 +162,6 @@ def test_state_of_one_part_is_not_seen_by_the_others():
     bias, alibi = run(x)
     gate = np.cumsum(x[:, 0])
     np.testing.assert_allclose(bias, 2 * (gate[:, None] - gate[None]) + alibi, atol=1e-5)
-
-
-def test_masks_intersect():
-    site = pj.sites(6)
-    mask = shown(Window(3) + pj.parse("rope()") + Window(2), site, site)
-    np.testing.assert_array_equal(mask, shown(Window(2), site, site))
-    assert shown(pj.parse("rope() + alibi()"), site, site) is True
 
 
 def test_rotations_chain_and_biases_add():

@@ -119,53 +119,12 @@ def test_lape_adds_a_normed_code_to_what_attention_reads_and_to_nothing_else():
     assert jnp.abs(out - without).max() > 1e-3
 
 
-def test_pooling_reads_the_tokens_that_it_names():
-    """Without blocks tokens do not meet before pooling: no gradient reaches the others."""
-
-    def gradients(pooling, read):
-        model = vit(encoding="none", pooling=pooling, depth=0, num_registers=2)
-        variables = initial(model)
-
-        def loss(params, images):
-            return jnp.sin(model.apply({"params": params}, images, model.sites(HEIGHT, WIDTH))).sum()
-
-        grads = jax.jit(jax.grad(loss, argnums=(0, 1)))(variables["params"], IMAGES)
-        tokens = {name: grads[0][name] for name in ("cls", "registers") if name in grads[0]} | {"images": grads[1]}
-        assert {name for name, leaf in tokens.items() if np.any(leaf != 0)} == read
-
-    gradients("cls", {"cls"})
-    gradients("map", {"images"})
-
-
-def test_a_distillation_token_has_a_head_of_its_own():
-    model = vit(distillation_token=True, num_registers=1, depth=0)
-    assert model.num_prefix == 3
-    variables = initial(model)
-    params = variables["params"]
-    tokens = model.clone(pooling="none", distillation_token=False, num_registers=3)
-    rest = {name: tree for name, tree in params.items() if "head" not in name}
-    rest["registers"] = np.concatenate([rest.pop(name) for name in ("cls", "distillation", "registers")])
-    read = np.asarray(applied(tokens)({"params": rest}))
-    heads = [params[name] for name in ("head", "head_distillation")]
-    logits = [read[:, i] @ head["kernel"] + head["bias"] for i, head in enumerate(heads)]
-    np.testing.assert_allclose(applied(model)(variables), (logits[0] + logits[1]) / 2, atol=1e-5)
-
-
 def test_features_and_tokens_come_without_a_head():
     for fields, shape in ((dict(pre_logits=5), (1, 5)), (dict(pooling="none", num_registers=1), (1, 7, 16))):
         model = vit(**fields).clone(num_classes=0)
         out, variables = jax.eval_shape(model.init_with_output, jax.random.key(0), *model.example(channels=3))
         assert out.shape == shape
         assert "head" not in variables["params"]
-
-
-def test_norm_after_pooling_is_not_norm_before_it():
-    before, after = (vit(pooling="mean", norm_after_pooling=late, depth=0) for late in (False, True))
-    variables = initial(before)
-    params = dict(variables["params"])
-    trunk = dict(params.pop("trunk"))
-    params["pooled_norm"] = trunk.pop("norm")
-    assert jnp.abs(applied(after)({"params": {**params, "trunk": trunk}}) - applied(before)(variables)).max() > 1e-4
 
 
 def packed(shapes, prefix, total):
