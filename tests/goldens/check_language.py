@@ -3,15 +3,16 @@
     python tests/goldens/check_language.py save DIR
     /tmp/goldens/bin/python tests/goldens/make_language.py --saved DIR
     python tests/goldens/check_language.py table
+    python tests/goldens/check_language.py encoders
     python tests/goldens/check_language.py large DIR
     /tmp/goldens/bin/python tests/goldens/make_language.py --logits DIR/large
     python tests/goldens/check_language.py large DIR
 
 `save` writes the Llamas and GPT-2s, which transformers reads then.
 
-`table` prints the table of docs/language.md, `large` its numbers on loading: files of Llama 3.1 8B's configuration with 2
-layers and a quarter of the width, of random numbers, loaded in a process of its own; and, where transformers' logits lie
-beside them, the largest difference, of each token's over the largest logit.
+`table` and `encoders` print the tables of docs/language.md, `large` its numbers on loading: files of Llama 3.1 8B's
+configuration with 2 layers and a quarter of the width, of random numbers, loaded in a process of its own; and, where
+transformers' logits lie beside them, the largest difference, of each token's over the largest logit.
 """
 
 import subprocess
@@ -26,6 +27,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import posjax
+from goldens import encoder_cases
 from goldens.language_cases import CASES, errors, written
 from posjax import pretrained
 
@@ -68,6 +70,11 @@ def save(folder: Path) -> None:
             with tempfile.TemporaryDirectory() as read:
                 model, params = pretrained.load(written(case, Path(read)))
             pretrained.save(folder / case, model, params)
+
+
+def encoders() -> float:
+    columns = {"short": "9 tokens", "long": "21 tokens", "padded": "in padded batches", "decoded": "token by token"}
+    return table(encoder_cases.CASES, encoder_cases.errors, encoder_cases.written, columns)
 
 
 def table(cases=CASES, errors=errors, written=written, columns=COLUMNS) -> float:
@@ -117,5 +124,6 @@ def large(folder: Path) -> None:
 
 if __name__ == "__main__":
     what = sys.argv[1]
-    worst = table() if what == "table" else dict(save=save, large=large)[what](Path(sys.argv[2]))
+    run = dict(table=table, encoders=encoders, save=save, large=large)[what]
+    worst = run(*map(Path, sys.argv[2:]))
     sys.exit(int((worst or 0) > BOUND))
