@@ -133,8 +133,8 @@ def splash(
     return out.astype(x.q.dtype)
 
 
-def tokamax_refusal(encoding: Encoding, x: Operands) -> str | None:
-    """Why tokamax cannot compute this attention; None if it can."""
+def tokamax_refusal() -> str | None:
+    """Why tokamax cannot compute any attention; None if it can."""
     if importlib.util.find_spec("tokamax") is None:
         return "it needs tokamax: pip install 'posjax[tokamax]', on Python 3.12 and newer"
     return None

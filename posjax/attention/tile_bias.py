@@ -258,14 +258,10 @@ def tile_bias_of(plan: Plan, operands: Operands) -> TileBias:
     bias = jax.eval_shape(lambda tile: jnp.asarray(_bias(plan, tile)), tile)
     whole = all(jnp.issubdtype(site.position.dtype, jnp.integer) for site in _sites(operands))
     plain = plan.encoding.hooks.isdisjoint({"product", "weigh", "read"})  # every tile has its own gradients of these
-    if bias.ndim == 3 and whole and plain and _knows_offsets_only(plan.encoding):
+    of_offsets = all(has_no_bias(member) or is_of_offset(member) for member in members(plan.encoding))
+    if bias.ndim == 3 and whole and plain and of_offsets:
         return SharedBias(plan, operands, bias.shape)
     return TileBias(plan, operands)
-
-
-def _knows_offsets_only(encoding: Encoding) -> bool:
-    """Whether the bias of two tokens of a document depends only on how far apart they stand."""
-    return all(has_no_bias(member) or is_of_offset(member) for member in members(encoding))
 
 
 def _one_document(site: Site) -> Site:

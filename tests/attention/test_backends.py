@@ -192,7 +192,7 @@ def test_cudnn_refuses_queries_and_keys_of_unlike_documents():
 
 def test_tokamax_is_missed_by_name(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert "pip install" in tokamax_refusal(pj.parse("none"), operands(pj.sites(LENGTH)))
+    assert "pip install" in tokamax_refusal()
     assert "adds to logits" in backends.backend("tokamax").refusal(
         Asked(pj.parse("alibi"), operands(pj.sites(LENGTH)), "gpu", "9.0")
     )
