@@ -179,7 +179,3 @@ def test_sizes_are_read_as_they_are_written():
     assert Decoder(7, block=BlockConfig(latent=LATENT)).block.scale == 12**-0.5
     with pytest.raises(ValueError, match=r"latent has no argument 'kv_rank'; did you mean 'kv_lora_rank'"):
         Latent.read("latent(kv_rank=4)")
-    with pytest.raises(ValueError, match=r"latent\(argument=value\) is asked for, got 'rope'"):
-        Latent.read("rope")
-    with pytest.raises(ValueError, match=r"latent\(v_head_dim=\.\.\.\) is a number of channels of at least 1, got 0"):
-        Latent(4, 4, 4, 0)
