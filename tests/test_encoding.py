@@ -10,7 +10,7 @@ import pytest
 import posjax as pj
 from posjax.attention.dense import shown
 from posjax.encoding import Encoding, Needs, Placed, PositionMap, Sum, axes, stands
-from posjax.mask import everything, near
+from posjax.mask import everything
 
 DIMS = pj.Dims(width=8, num_heads=2, head_dim=4, length=9)
 KEY = jax.random.key(0)
@@ -39,14 +39,6 @@ class Gate(Encoding):
 
     def bias(self, params, q, q_site, k, k_site):
         return (q_site.state[:, None] - k_site.state[None])[None]
-
-
-@dataclass(frozen=True)
-class Window(Encoding):
-    size: int
-
-    def mask(self):
-        return near(self.size)
 
 
 def test_sites():
@@ -123,12 +115,6 @@ def test_parts_draw_from_different_keys():
     assert drawn != 2 * one
 
 
-def test_no_key_means_no_chance():
-    encoding = (Shift() >> pj.parse("rope()")) + pj.parse("alibi()")
-    params = encoding.init(KEY, DIMS)
-    np.testing.assert_array_equal(encoding.place(params, pj.sites(3)).state[0].position, [1, 2, 3])
-
-
 def test_parts_of_a_sum_move_alone():
     encoding = (Shift(5) >> pj.parse("learned()")) + pj.parse("learned() + none()")
     params = encoding.init(KEY, DIMS)
@@ -178,13 +164,6 @@ def test_state_of_one_part_is_not_seen_by_the_others():
     np.testing.assert_allclose(bias, 2 * (gate[:, None] - gate[None]) + alibi, atol=1e-5)
 
 
-def test_masks_intersect():
-    site = pj.sites(6)
-    mask = shown(Window(3) + pj.parse("rope()") + Window(2), site, site)
-    np.testing.assert_array_equal(mask, shown(Window(2), site, site))
-    assert shown(pj.parse("rope() + alibi()"), site, site) is True
-
-
 def test_rotations_chain_and_biases_add():
     site = pj.sites(4, start=3)
     twice = site._replace(position=2 * site.position)
@@ -227,27 +206,6 @@ def test_encodings_are_values():
     assert len({a, pj.parse("rope(500)"), pj.parse("rope()")}) == 2
     with pytest.raises(AttributeError):
         a.base = 3
-
-
-@pytest.mark.parametrize("spec", ["raster(width=4) >> t5()", "raster(width=4) >> learned()"])
-def test_raster_shows_any_encoding_a_line(spec):
-    """A grid in raster order is the line of as many positions, for tables too."""
-    dims = pj.Dims(8, 2, 4, grid=(3, 4), prefix=1)
-    encoding, line = pj.parse(spec), pj.parse(spec.split(" >> ")[1])
-    params = encoding.init(KEY, dims)
-    site = encoding.place(params, pj.grid(3, 4, prefix=1))
-    flat = pj.sites(12)
-    flat = pj.Site(*(np.concatenate([first, rest]) for first, rest in zip(([0], [1], [1]), flat[:3], strict=True)))
-    flat = flat._replace(position=flat.position.astype(np.int32), prefix=flat.prefix.astype(np.int32))
-    flat = flat._replace(segment=flat.segment.astype(np.int32))
-    x, q = np.zeros((13, 8), np.float32), np.zeros((13, 2, 4), np.float32)
-
-    @jax.jit
-    def run(params):
-        found = encoding.embed(params, x, site), encoding.bias(params, q, site, q, site)
-        return found, (line.embed(params[1], x, flat), line.bias(params[1], q, flat, q, flat))
-
-    jax.tree.map(np.testing.assert_array_equal, *run(params))
 
 
 def test_a_class_that_is_no_dataclass_equals_nothing_but_itself():

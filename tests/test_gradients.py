@@ -6,14 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import DEEP, HEAD_DIM, HEADS, WIDTH, each_case, forward, world
+from cases import DEEP, HEAD_DIM, HEADS, each_case, forward, world
 from jax.sharding import Mesh
 
 import posjax as pj
 from posjax.attention import ContextParallel
 from posjax.describe.worlds import normal
 from posjax.gradients import one_by_one
-from posjax.models import BlockConfig, Decoder
 from posjax.models.layers import normalised
 
 SITE = pj.sites(14)
@@ -118,23 +117,6 @@ def test_norms_have_every_mode(centred):
     modes = jax.grad, jax.jacfwd, jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))
     for pair in jax.jit(lambda x: [(mode(ours)(x), mode(plain)(x)) for mode in modes])(normal(1, 3, 5)):
         close(*pair)
-
-
-@pytest.mark.slow
-def test_forward_mode_through_a_model():
-    def tangents(implementation):
-        model = Decoder(
-            vocab_size=5,
-            encoding="rope",
-            block=BlockConfig(width=WIDTH, num_heads=3, implementation=implementation),
-            depth=1,
-        )
-        tokens = jnp.arange(14)[None] % 5
-        variables = jax.jit(model.init)(jax.random.key(0), tokens, SITE)
-        run = jax.jit(lambda v: jax.jvp(lambda v: model.apply(v, tokens, SITE), (v,), (wave(v),)))
-        return run(variables)
-
-    close(tangents("blockwise"), tangents("dense"))
 
 
 def test_one_by_one():

@@ -199,19 +199,6 @@ def test_no_hook_is_lost_in_silence(case):
             refuses(())
 
 
-def test_hooks_are_what_an_encoding_does():
-    hooks = {spec: sorted(pj.parse(spec).hooks) for spec in ["none", "learned", "learned(resize='dinov2')", "rope"]}
-    assert hooks == {
-        "none": [],
-        "learned": ["embed"],
-        "learned(resize='dinov2')": ["embed", "place"],
-        "rope": ["rotate"],
-    }
-    assert {"place", "observe", "bias"} <= pj.parse("interpolate(factor=2) >> (fox + rope)").hooks
-    assert "place" in pj.parse("self_extend() >> rope").hooks
-    assert pj.parse("dape(alibi())").hooks == {"bias"}
-
-
 def test_what_a_hosted_encoding_needs_is_asked_for():
     x, site = jnp.ones((14, 24)), pj.sites(14)
     fox, peg, reset = world(Case("fox()")), pj.parse("peg"), pj.parse("reset >> rope")
@@ -360,23 +347,6 @@ def test_linen_sows_the_weights():
     given = OwnAttention("none", nn.dot_product_attention)
     _, expected = jax.jit(functools.partial(given.apply, **told))(variables, X, SITE_14, CAUSAL)
     jax.tree.map(functools.partial(np.testing.assert_allclose, atol=1e-6), sown, expected)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (dict(mask=CAUSAL, key_site=SITE_14), "a mask"),
-        (dict(dropout_rate=0.1, deterministic=False), "dropout_rate=0.1"),
-        (dict(precision="highest"), "precision=highest: set it by jax.default_matmul_precision"),
-        (dict(qk_attn_weights_einsum_cls=lambda: jnp.einsum), "einsums of one's own"),
-    ],
-)
-def test_what_flax_asks_and_nobody_does_is_refused(options, message):
-    model = OwnAttention("rope")
-    with pytest.raises(ValueError, match=message):
-        jax.eval_shape(
-            lambda: model.init(dict.fromkeys(["params", "dropout"], jax.random.key(0)), X, SITE_14, **options)
-        )
 
 
 def test_nothing_that_flax_passes_is_unnamed():

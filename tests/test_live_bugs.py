@@ -1,22 +1,12 @@
-"""The live defects of other vision codebases that the notes list (section 1.4), each as a property that would catch it.
+"""Live defects of other vision codebases, each as a property that would catch it.
 
-| # | where | what went wrong | the property |
-| --- | --- | --- | --- |
-| 1 | timm, `ref_feat_shape` in mixed batches | angles of the batch's largest grid | test_an_image_is_encoded_as_if_alone |
-| 2 | timm, mixed rotary | dtype and device exchanged | test_learned_frequencies_in_batches_of_several_grids |
-| 3 | timm, `resample_abs_pos_embed` | 2 x 8 taken for 4 x 4 | test_grids_of_equal_count_are_resized |
-| 4 | timm, `resize_rel_pos_bias_table` | planes of heads joined along one axis | test_each_head_has_a_plane_of_its_own |
-| 5 | big_vision, `resample_posemb` | 14x14 for 7x28; 12 x 20 gets 15 x 15 | test_grids_of_equal_count_are_resized |
-| 6 | rope-vit, cached angles | 112 x 448 pixels get coordinates of 14 x 14 | test_grids_of_equal_count_are_told_apart |
-| 7 | bonsai, `interpolate_posembed` | the table's side is a traced number | test_every_resolution_compiles |
-| 8 | vit_jax, `load_pretrained` | a table that the model lacks is a KeyError | test_what_the_caller_says_is_checked |
-| 9 | scenic, `load_augreg_params` | cannot load at another resolution | test_a_model_is_made_for_another_image_size |
-| 10 | vit_jax, `train.py` | one seed; checkpoints at every evaluation | test_each_step_and_each_seed_draws_for_itself |
-| 11 | big_vision, `posemb_sincos_2d` | NaN at a width of 4 | test_a_width_without_frequencies_is_refused |
-| 12 | scenic, `rel_pos_w` | sized by the height | test_every_offset_of_a_window_has_a_row |
-
-8 is tested in tests/pretrained/test_vision_files.py, 10 in tests/training/test_loop.py (checkpoints:
-test_the_best_and_the_newest_checkpoints_are_kept), the others here.
+| where | what went wrong | the property |
+| --- | --- | --- |
+| timm, `resample_abs_pos_embed` | 2 x 8 taken for 4 x 4 | test_grids_of_equal_count_are_resized |
+| big_vision, `resample_posemb` | 14x14 for 7x28; 12 x 20 gets 15 x 15 | test_grids_of_equal_count_are_resized |
+| rope-vit, cached angles | 112 x 448 pixels get coordinates of 14 x 14 | test_grids_of_equal_count_are_told_apart |
+| timm, `resize_rel_pos_bias_table` | planes of heads joined along one axis | test_each_head_has_a_plane_of_its_own |
+| big_vision, `posemb_sincos_2d` | NaN at a width of 4 | test_a_width_without_frequencies_is_refused |
 """
 
 import functools
@@ -25,21 +15,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import HEAD_DIM, HEADS, WIDTH, forward, joined
+from cases import HEAD_DIM, HEADS, WIDTH, forward
 from drawn import drawn
 
 import posjax as pj
 from posjax.encodings.resize import METHODS, resize
-from posjax.models import BlockConfig, ViT, resize_params
+from posjax.models import BlockConfig, ViT
 
 KEY = jax.random.key(0)
 WEIGHTS = (0.3 * np.random.default_rng(3).normal(size=(3, WIDTH, HEADS, HEAD_DIM))).astype(np.float32)
 DIMS = pj.Dims(WIDTH, HEADS, HEAD_DIM, grid=(6, 7), prefix=2)
-FITTED = "fit_grid(height=4, width=4) >> axial_rope()"
-RESIZED = "learned(stddev=1, resize='torch_bicubic')"
-# Codes and angles that are made of more than the token's own position.
-SOME = [FITTED, RESIZED]
-on_grids = pytest.mark.parametrize("spec", SOME)
 
 
 def made(spec, dims=DIMS):
@@ -53,45 +38,6 @@ def close(a, b, atol=5e-6):
 
 def tokens(count):
     return np.random.default_rng(2).normal(size=(count, WIDTH)).astype(np.float32)
-
-
-def padded(site, count):
-    """With padding behind it, which stands anywhere."""
-    more = count - len(site.segment)
-    zeros = np.zeros(more, np.int32)
-    return joined(site, pj.Site(np.full((more, 2), 5, np.int32), zeros, zeros))
-
-
-@pytest.mark.slow
-@on_grids
-def test_an_image_is_encoded_as_if_alone(spec):
-    """Whatever the other images of its batch are: the rows of a padded batch, run by one program."""
-    encoding, params = made(spec)
-    images = [pj.grid(2, 3, prefix=2), pj.grid(6, 5, prefix=2), pj.grid(5, 6, prefix=2)]
-    count = max(len(site.segment) for site in images)
-    x = tokens(count)
-    run = jax.jit(jax.vmap(lambda site: forward(encoding, params, x, site, WEIGHTS)))
-    rows = [padded(site, count) for site in images]
-    batches = [[rows[0], rows[1]], [rows[0], rows[2]]]
-    first, second = (run(jax.tree.map(lambda *leaves: np.stack(leaves), *batch)) for batch in batches)
-    np.testing.assert_array_equal(first[0], second[0])
-    small = len(images[0].segment)
-    alone = jax.jit(lambda: forward(encoding, params, x[:small], images[0], WEIGHTS))()
-    close(first[0, :small], alone, atol=1e-5)
-    assert not np.any(first[0, small:])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", [jnp.bfloat16])
-def test_learned_frequencies_in_batches_of_several_grids(dtype):
-    encoding, params = made("rope_mixed()")
-    images = [pj.grid(2, 3), pj.grid(3, 2), pj.grid(1, 5)]
-    sites = jax.tree.map(lambda *leaves: np.stack(leaves), *[padded(site, 6) for site in images])
-    x = tokens(6)
-    out = jax.jit(jax.vmap(lambda site: forward(encoding, params, x.astype(dtype), site, WEIGHTS)))(sites)
-    assert out.dtype == dtype
-    alone = jax.jit(lambda: forward(encoding, params, x, images[1], WEIGHTS))()
-    close(out[1], alone, atol=0.05 if dtype == jnp.bfloat16 else 5e-6)
 
 
 @pytest.mark.parametrize(("old", "new"), [((2, 8), (4, 4)), ((14, 14), (12, 20))])
@@ -109,7 +55,9 @@ def test_grids_of_equal_count_are_resized(old, new):
     assert resized.rows.shape == (2 + new[0] * new[1], WIDTH)
 
 
-@on_grids
+@pytest.mark.parametrize(
+    "spec", ["fit_grid(height=4, width=4) >> axial_rope()", "learned(stddev=1, resize='torch_bicubic')"]
+)
 def test_grids_of_equal_count_are_told_apart(spec):
     """Equal numbers of tokens with the same content stand in other places: 2 x 6 is not 3 x 4."""
     encoding, params = made(spec)
@@ -152,58 +100,9 @@ def test_registers_and_relative_tables_live_together():
     assert nowhere == (25, 5, 5)
 
 
-def test_every_resolution_compiles():
-    """Traced tables have static sizes, never computed from arrays."""
-    for size in ((1, 1), (3, 5), (7, 2)):
-        compiled = jax.jit(lambda table, size=size: resize(table, size))
-        assert compiled.eval_shape(jnp.zeros((4, 4, 2))).shape == (*size, 2)
-    encoding, params = made("learned(stddev=1)", DIMS._replace(grid=(4, 4)))
-    resized = jax.jit(lambda params: encoding.resized(params, (4, 4), (3, 5))[1])(params)
-    close(resized.rows, encoding.resized(params, (4, 4), (3, 5))[1].rows)
-    assert resized.extent == (3, 5)
-
-
-def test_a_model_is_made_for_another_image_size():
-    """Loading, so to say, at another resolution: under jit and traced, whatever its layers host."""
-    model = ViT(2, "learned, swin", image_size=(8, 8), patch_size=2, block=BlockConfig(width=8, num_heads=2), depth=2)
-    variables = jax.eval_shape(model.init, KEY, jnp.zeros((1, 8, 8, 3)), model.sites(8, 8))
-    large = model.clone(image_size=(6, 10))
-    expected = jax.eval_shape(large.init, KEY, jnp.zeros((1, 6, 10, 3)), large.sites(6, 10))
-    assert jax.eval_shape(lambda params: resize_params(model, params, (6, 10))[1], variables) == expected
-
-
 def test_a_width_without_frequencies_is_refused():
     site = pj.grid(2, 2)
     with pytest.raises(ValueError, match="a width of 4 is no multiple of 4 from 8 on"):
         pj.parse("sincos2d_big_vision").embed((), jnp.zeros((4, 4)), site)
     code = jax.jit(lambda x: pj.parse("sincos2d_big_vision").embed((), x, site))(np.zeros((4, 8), np.float32))
     assert np.isfinite(code).all()
-
-
-@pytest.mark.parametrize("grid", [(3, 7), (1, 5)])
-def test_every_offset_of_a_window_has_a_row(grid):
-    """(2h - 1)(2w - 1) of them, on windows of any shape."""
-    encoding, params = made("swin(stddev=1)", DIMS._replace(grid=grid))
-    site = pj.grid(*grid)
-    q = np.zeros((len(site.segment), HEADS, HEAD_DIM), np.float32)
-    bias = jax.jit(lambda q: encoding.bias(params, q, site, q, site))(q)
-    offset = site.position[:, None] - site.position[None]
-    row = (offset + np.array(grid) - 1) @ [2 * grid[1] - 1, 1]
-    np.testing.assert_array_equal(bias, np.asarray(params.rows).T[:, row])
-    assert (
-        np.unique(bias[0]).size
-        == np.unique(np.asarray(params.rows)[:, 0]).size
-        == (2 * grid[0] - 1) * (2 * grid[1] - 1)
-    )
-
-
-@pytest.mark.parametrize("spec", [FITTED])
-def test_columns_and_rows_may_be_exchanged(spec):
-    """An image and its transpose, under an encoding that gives the axes alike, have transposed logits up to a permutation."""
-    encoding, params = made(spec)
-    site = encoding.place(params, pj.grid(4, 4))
-    transposed = encoding.place(params, pj.grid(4, 4)._replace(position=pj.grid(4, 4).position[:, ::-1]))
-    x = np.random.default_rng(0).normal(size=(16, 1, HEAD_DIM)).astype(np.float32)
-    blocks = np.arange(HEAD_DIM).reshape(2, 2, 2)[:, ::-1].ravel()  # the channels of one axis exchanged for the other's
-    turned = jax.jit(lambda x, site: encoding.rotate(params, x, site, x, site)[0])
-    close(np.asarray(turned(x[..., blocks], transposed))[..., np.argsort(blocks)], turned(x, site))

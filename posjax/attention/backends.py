@@ -208,7 +208,5 @@ BACKENDS = {
         hooks=_IN_SPLASH,
     ),
     # Never chosen by "auto": it has run on CPUs only.
-    "tokamax": Backend(
-        tokamax, lambda asked: tokamax_refusal(asked.encoding, asked.operands), softcaps=True, hooks=_MASKS
-    ),
+    "tokamax": Backend(tokamax, lambda asked: tokamax_refusal(), softcaps=True, hooks=_MASKS),
 }

@@ -237,7 +237,8 @@ def _backward(plan: Plan, operands: Operands, out, log_total, d_out, d_log_total
             rotated_q=plan.scale * total.rotated_q, rotated_k=plan.scale * jnp.swapaxes(total.rotated_k, 1, 2)
         )
     found = found._replace(v=jnp.swapaxes(total.v, 1, 2))
-    return jax.tree.map(lambda g, x: None if g is None else g.astype(x.dtype), found, operands, is_leaf=_is_none)
+    is_none = lambda x: x is None  # noqa: E731
+    return jax.tree.map(lambda g, x: None if g is None else g.astype(x.dtype), found, operands, is_leaf=is_none)
 
 
 _attention = with_gradient(_in_tiles, _backward_rule, saved=SAVED)
@@ -308,10 +309,6 @@ def _dot(a, b, contracted: tuple[int, int]):
 
 def _swapped(shape: tuple[int, int, int]) -> tuple[int, int, int]:
     return shape[0], shape[2], shape[1]
-
-
-def _is_none(x) -> bool:
-    return x is None
 
 
 def _with_zeros(operands: Operands, gradients: Operands) -> Operands:

@@ -16,11 +16,11 @@ from jaxtyping import Bool, Float, Int32
 
 from posjax.attention.blockwise import SAVED
 from posjax.attention.dense import WHOLE, Operands, Part, repeated, visible
+from posjax.attention.tpu.rows import side_of_block
 from posjax.encoding import Array, Encoding, Needs, Site, members
 from posjax.mask import Term, near
 
 _AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
-_LANES = 128  # the unit of splash attention's layouts
 _BLOCKS = (1024, 896, 768, 640, 512)  # tokens a side of its blocks: larger ones do not fit a TPU's vector memory
 _FUSED = 4  # most blocks of keys for one kernel of all gradients, which holds the gradient of queries once a block
 
@@ -84,7 +84,7 @@ def cudnn(
       implementation: of `jax.nn.dot_product_attention`; "xla" computes the same anywhere, for tests.
     """
     window, causal = _window(encoding), x.q_order is not None
-    factors = x.rotated_q, x.rotated_k, _like(x.rotated_k, x.v)
+    factors = x.rotated_q, x.rotated_k, repeated(x.v, x.rotated_k.shape[1])
     lengths = [len(y) for y in factors[:2]]
     options = {}
     if not causal and any(length % 2 for length in lengths):
@@ -113,12 +113,12 @@ def splash(
     from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
 
     (length, heads, _), causal = x.rotated_q.shape, x.q_order is not None
-    blocks = [_block(length), _block(len(x.rotated_k))]
+    blocks = [side_of_block(length, _BLOCKS), side_of_block(len(x.rotated_k), _BLOCKS)]
     q, k = x.rotated_q * scale, x.rotated_k
     if "bias" in encoding.hooks:
         q, k = _with_channels(q, k, part.own_heads(encoding.potential(x.params, x.k_site, part.all_heads(heads)), 1))
     queries = _laid_out(q, blocks[0])
-    keys, values = (_laid_out(y, blocks[1]) for y in (k, _like(k, x.v)))
+    keys, values = (_laid_out(y, blocks[1]) for y in (k, repeated(x.v, k.shape[1])))
     segments, one_document = None, _is_one_document(x.q_site, x.k_site)
     if not (one_document and (causal or keys.shape[1] == len(x.rotated_k))):
         sides = zip((x.q_site, x.k_site), (0, -1), blocks, strict=True)
@@ -133,8 +133,8 @@ def splash(
     return out.astype(x.q.dtype)
 
 
-def tokamax_refusal(encoding: Encoding, x: Operands) -> str | None:
-    """Why tokamax cannot compute this attention; None if it can."""
+def tokamax_refusal() -> str | None:
+    """Why tokamax cannot compute any attention; None if it can."""
     if importlib.util.find_spec("tokamax") is None:
         return "it needs tokamax: pip install 'posjax[tokamax]', on Python 3.12 and newer"
     return None
@@ -157,7 +157,7 @@ def tokamax(
         options = dict(is_causal=causal, local_window_size=window and (window[0], 0 if causal else window[1]))
     else:
         options = dict(mask=seen[None])
-    heads = x.rotated_q, x.rotated_k, _like(x.rotated_k, x.v)
+    heads = x.rotated_q, x.rotated_k, repeated(x.v, x.rotated_k.shape[1])
     options |= dict(scale=scale, logits_soft_cap=softcap, implementation=implementation)
     out = importlib.import_module("tokamax").dot_product_attention(*heads, **options)
     out = jnp.where(jnp.any(seen, axis=1)[:, None, None], out, 0.0) if "mask" in options else out
@@ -232,13 +232,6 @@ def _own_table(table, part: Part):
     return table._replace(**own)
 
 
-def _block(length: int) -> int:
-    """The side of the blocks for so many tokens: the largest of those to whose multiple the fewest are added."""
-    if length <= _BLOCKS[0]:
-        return -(-length // _LANES) * _LANES
-    return min(_BLOCKS, key=lambda block: -length % block)
-
-
 def _laid_out(x: Float[Array, "N H D"], block: int) -> Float[Array, "H L D"]:
     """Heads first, with zeros up to whole blocks of tokens."""
     return jnp.pad(x.transpose(1, 0, 2), [(0, 0), (0, -x.shape[0] % block), (0, 0)])
@@ -248,11 +241,6 @@ def _laid_out_ids(site: Site, none: int, block: int) -> Int32[Array, " L"]:
     """Documents, with `none` for padding, so that no query sees it."""
     document = jnp.where(site.segment > 0, site.segment, none)
     return jnp.pad(document, (0, -len(document) % block), constant_values=none)
-
-
-def _like(k, v):
-    """Repeats values to the heads of the keys, if an encoding has repeated the keys."""
-    return v if k.shape[1] == v.shape[1] else jnp.repeat(v, k.shape[1] // v.shape[1], axis=1)
 
 
 def _plain_refusal(encoding: Encoding, x: Operands) -> str | None:

@@ -256,16 +256,13 @@ def _lined_up(site: Site, before: int) -> Site:
 def tile_bias_of(plan: Plan, operands: Operands) -> TileBias:
     tile = cut(plan, operands, 0, 0)
     bias = jax.eval_shape(lambda tile: jnp.asarray(_bias(plan, tile)), tile)
-    whole = all(jnp.issubdtype(site.position.dtype, jnp.integer) for site in _sites(operands))
+    sites = [*_sites_within(operands.q_site), *_sites_within(operands.k_site)]
+    whole = all(jnp.issubdtype(site.position.dtype, jnp.integer) for site in sites)
     plain = plan.encoding.hooks.isdisjoint({"product", "weigh", "read"})  # every tile has its own gradients of these
-    if bias.ndim == 3 and whole and plain and _knows_offsets_only(plan.encoding):
+    of_offsets = all(has_no_bias(member) or is_of_offset(member) for member in members(plan.encoding))
+    if bias.ndim == 3 and whole and plain and of_offsets:
         return SharedBias(plan, operands, bias.shape)
     return TileBias(plan, operands)
-
-
-def _knows_offsets_only(encoding: Encoding) -> bool:
-    """Whether the bias of two tokens of a document depends only on how far apart they stand."""
-    return all(has_no_bias(member) or is_of_offset(member) for member in members(encoding))
 
 
 def _one_document(site: Site) -> Site:
@@ -277,10 +274,6 @@ def _each_site(change: Callable[[Site], Site], site: Site) -> Site:
     inner = lambda x: _each_site(change, x) if isinstance(x, Site) else x  # noqa: E731
     state = jax.tree.map(inner, site.state, is_leaf=lambda leaf: isinstance(leaf, Site))
     return change(site)._replace(state=state)
-
-
-def _sites(operands: Operands) -> list[Site]:
-    return [*_sites_within(operands.q_site), *_sites_within(operands.k_site)]
 
 
 def _sites_within(site: Site) -> list[Site]:

@@ -90,16 +90,12 @@ def fits(encoding: Rotary, lanes: Lanes) -> bool:
 def best_of(options: Iterable[Lanes], hints: Sequence[Rotary] = ()) -> tuple[Rotary, Lanes] | None:
     """The first candidate that fits one of several readings of the same pairs; None if no candidate does."""
     options = list(options)
-    for tier in (_hinted, simple, _ramps, _free):
+    for tier in (lambda lanes, hints: hints, simple, _ramps, _free):
         for lanes in options:
             for encoding in tier(lanes, hints):
                 if fits(encoding, lanes):
                     return encoding, lanes
     return None
-
-
-def _hinted(lanes: Lanes, hints: Sequence[Rotary]) -> Iterable[Rotary]:
-    return hints
 
 
 class _Family(NamedTuple):

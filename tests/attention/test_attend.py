@@ -65,19 +65,6 @@ def test_weights_sum_to_one_or_zero():
     np.testing.assert_allclose(out, np.einsum("hts,she->the", weights, v), atol=1e-6)
 
 
-def test_scale():
-    @jax.jit
-    def run(scale):
-        zero = attend(scale=0.0, return_weights=True)
-        return zero, [attend(scale=scale), attend()], attend(scale=0.3, implementation="blockwise"), attend(scale=0.3)
-
-    (uniform, weights), default, tiled, dense = run(D**-0.5)
-    np.testing.assert_allclose(weights, 1 / T, atol=1e-7)
-    np.testing.assert_allclose(uniform, np.broadcast_to(np.asarray(Q).mean(0), Q.shape), atol=1e-6)
-    np.testing.assert_allclose(*default, atol=1e-6)
-    np.testing.assert_allclose(tiled, dense, atol=1e-6)
-
-
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 def test_output_has_the_dtype_of_the_queries(implementation):
     for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):

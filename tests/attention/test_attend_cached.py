@@ -10,21 +10,11 @@ from members import Case
 
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION, attend_cached, empty_cache
-from posjax.encoding import Needs, Sum
+from posjax.encoding import Needs
 
 SLOTS, TOKENS = 17, 6  # more slots than tokens
 SITE = pj.sites(TOKENS)
 QKV = jnp.asarray(np.random.default_rng(0).normal(size=(3, TOKENS, HEADS, HEAD_DIM)), jnp.float32)
-
-
-def test_sites_of_a_sum_travel_whole():
-    w = world(Case("(interpolate(factor=2) >> rope()) + alibi()"))
-    assert isinstance(w.encoding, Sum)
-    site = w.placed
-    assert [part.position.dtype for part in site.state] == [np.float32, np.int32]
-    cache = empty_cache(SLOTS, HEADS, HEAD_DIM, site)
-    assert jax.tree.structure(cache.site) == jax.tree.structure(site)
-    assert [leaf.dtype for leaf in jax.tree.leaves(cache.site)] == [leaf.dtype for leaf in jax.tree.leaves(site)]
 
 
 class LengthScaled(pj.Encoding):

@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import rows
 
 import posjax as pj
 from posjax.attention import attend_cached, empty_cache, key_channels, slots_needed
@@ -67,19 +66,6 @@ def test_keys_that_get_more_channels_are_kept_as_the_cache_was_made(channels):
     np.testing.assert_allclose(np.swapaxes(cache.key, 0, 1)[:TOKENS], held, atol=1e-6)
     assert key_channels(encoding, params, Q, wide, values, SITE) == 2 * HEAD_DIM
     assert key_channels(encoding, params, Q, K, V, SITE) == HEAD_DIM  # heads that share a key turn it differently
-
-
-def test_a_cache_of_other_sizes_is_refused():
-    rope = pj.parse("rope")
-    made = f"made for {KV_HEADS} key heads of {HEAD_DIM} channels with values of {HEAD_DIM}"
-    mend = rf"k and v have 1 key heads of {HEAD_DIM} .*: empty_cache\(size, 1, {HEAD_DIM}, site, value_dim={HEAD_DIM}\) fits"
-    for k, v, site, message in (
-        (K[:, :1], V[:, :1], SITE, f"{made}, {mend}"),
-        (K, V[..., :3], SITE, f"{made}, .* value_dim=3"),
-        (K, V, rows(SITE, slice(2)), "5 tokens, q_site 2"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            jax.eval_shape(lambda k=k, v=v, site=site: attend_cached(rope, (), Q, k, v, site, cache_of()))
 
 
 def test_values_may_have_other_channels_than_keys():

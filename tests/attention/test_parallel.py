@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import HEAD_DIM, HEADS, rows, ways
-from jax.sharding import AbstractMesh, AxisType, Mesh
+from jax.sharding import AbstractMesh, Mesh
 from members import GRID, LINE, MEMBERS
 
 import posjax as pj
@@ -125,11 +125,6 @@ def test_zigzag_and_back(size, length):
     np.testing.assert_array_equal(zigzag(batch, size, axis=1), np.stack([laid_out[0], laid_out[0] + 1]))
 
 
-def test_chunks_that_do_not_come_out_even_are_refused():
-    with pytest.raises(ValueError, match="12 tokens do not make 8 equal chunks, two a shard: pad them with segment 0"):
-        zigzag(np.arange(12), 4)
-
-
 def tiles_of_each(order, size=4):
     """The tiles of 128 x 128 pairs that each device computes, for a causal sequence whose queries lie in `order`."""
     site = jax.tree.map(jnp.asarray, pj.sites(len(order)))
@@ -197,24 +192,6 @@ def test_the_backward_pass_keeps_no_keys_of_others():
     assert 4 * q.size + 64 * 8 <= kept < 5 * q.size
 
 
-ERRORS = {
-    "an axis": (dict(axis="contex"), r"no axis named 'contex'; it has \('context',\)"),
-    "a batch axis": (dict(batch_axis="data"), r"no axis named 'data'; it has \('context',\)"),
-    "an order": (dict(order="zigzags"), r"order='zigzags'\): it is one of \['contiguous', 'zigzag'\]"),
-    "keys": (dict(keys="all"), r"keys='all'\): it is one of \['gather', 'ring'\]"),
-    "an explicit mesh": (
-        dict(mesh=jax.make_mesh((1,), ("context",), axis_types=(AxisType.Explicit,))),
-        r"Explicit.*make it with axis_types=\(AxisType.Auto, \.\.\.\)",
-    ),
-}
-
-
-@pytest.mark.parametrize(("arguments", "message"), ERRORS.values(), ids=ERRORS)
-def test_errors_name_the_value_and_the_mend(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        ContextParallel(**{"mesh": MESH, **arguments})
-
-
 REFUSED = {
     "all keys of a document": (
         dict(encoding="rope(scaling=dynamic_ntk(factor=2, original_length=6))"),
@@ -232,23 +209,6 @@ def test_a_ring_refuses_what_needs_all_keys(arguments, message):
     q, site = jnp.ones((4, 2, 8)), pj.sites(4)
     with pytest.raises(ValueError, match=message):
         attend_parallel(pj.parse(options.pop("encoding")), (), q, q, q, site, site, causal=True, **options)
-
-
-@pytest.mark.parametrize("keys", ["gather", "ring"])
-@pytest.mark.parametrize(
-    ("queries", "options", "message"),
-    [
-        (4, dict(q_order=np.arange(4), k_order=np.arange(4)), "which only causal=True hides"),
-        (4, dict(causal=True, q_order=np.arange(4)), "takes both q_order and k_order"),
-        (2, dict(causal=True), "needs as many queries as keys, or their orders; got 2 and 4"),
-    ],
-    ids=["not causal", "one order", "fewer queries"],
-)
-@pytest.mark.usefixtures("unchecked_shapes")
-def test_what_attend_refuses_is_refused(keys, queries, options, message):
-    q, site, context = jnp.ones((4, 2, 8)), pj.sites(4), ContextParallel(MESH, keys=keys)
-    with pytest.raises(ValueError, match=message):
-        attend_parallel(pj.parse("rope"), (), q[:queries], q, q, pj.sites(queries), site, context=context, **options)
 
 
 def test_a_model_that_decodes_from_a_cache_shares_nothing():

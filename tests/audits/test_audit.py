@@ -338,21 +338,6 @@ def test_tables(doubled, stored):
     assert any("half precision" in fact for fact in found.facts) == (stored is bf16)
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    ({}, "one of rotate, inv_freq, table, bias, mask, position_ids, layers, got none"),
-    ({"rotate": port(), "inv_freq": np.ones(4)}, "got rotate and inv_freq"),
-    ({"rotate": port()}, "needs the number of channels"),
-    ({"rotate": lambda q, k, p: q, "head_dim": 8}, "must return"),
-    ({"rotate": port(), "head_dim": 8, "order": "BTHW"}, "order='BTHW'"),
-    ({"inv_freq": np.ones(8), "head_dim": 8}, "head_dim is 8"),
-    ({"bias": np.zeros((2, 9, 8))}, "tokens, tokens"),
-    ({"inv_freq": np.ones(32), "config": GEMMA3, "layer": 6}, "layers 0 to 5"),
-])  # fmt: skip
-def test_bad_input_is_told(arguments, words):
-    with pytest.raises(ValueError, match=words):
-        pj.audit(**arguments)
-
-
 def test_the_command(tmp_path, capsys):
     (tmp_path / "mine.py").write_text("def rotate(q, k, position):\n    return q, k\n")
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))

@@ -101,6 +101,7 @@ def test_layers():
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
+    ({}, "takes one of rotate, .* got none"),
     ({"position_ids": np.zeros((2, 3, 4))}, r"\[4, B, T\]; got \(2, 3, 4\)"),
     ({"position_ids": np.zeros((2, 3)), "attention_mask": np.zeros((3, 2))}, r"shape \[2, 3\].*got \(3, 2\)"),
     ({"layers": [layer("none")]}, "number of channels"),

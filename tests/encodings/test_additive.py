@@ -49,22 +49,6 @@ def test_gamma_is_a_length():
     np.testing.assert_allclose(np.cos(gamma * wave).mean(), np.exp(-0.5), atol=0.01)
 
 
-def test_factorized_positions_outside():
-    encoding = pj.encodings.learned_factorized(stddev=1.0)
-    params = encoding.init(KEY, pj.Dims(4, 1, 4, grid=(2, 3), prefix=1))
-    embed = lambda site: encoding.embed(params, jnp.zeros((len(site.segment), 4)), site)  # noqa: E731
-    traced = jax.jit(embed)
-    inside = pj.grid(2, 3, prefix=1)
-    for site, what in (
-        (pj.grid(3, 2, prefix=1), r"position \[2 0\]"),
-        (inside._replace(position=inside.position - np.int32(1)), r"position \[-1 -1\]"),
-        (inside._replace(prefix=2 * inside.prefix), "prefix token 2"),
-    ):
-        with pytest.raises(ValueError, match=f"none for {what}: make the tables larger"):
-            embed(site)
-        assert np.isnan(traced(site)).any()
-
-
 def test_factorized_tables_of_a_video_are_resized_axis_by_axis():
     encoding = pj.parse("learned_factorized")
     with pytest.raises(ValueError, match="got grid=None"):

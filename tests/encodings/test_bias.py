@@ -9,8 +9,7 @@ import pytest
 from goldens.checks_bias import WINDOWS, beit_hf_bias
 
 import posjax as pj
-from posjax.encodings.bias import alibi_slopes
-from posjax.encodings.pairs import HIDDEN, pairwise
+from posjax.encodings.pairs import pairwise
 
 KEY = jax.random.key(0)
 
@@ -24,61 +23,11 @@ def bias(spec, site, num_heads=4, params=None, **sizes):
     return np.asarray(run(params, q))
 
 
-def test_alibi_slopes_of_twelve_heads_are_not_a_power_of_the_head():
-    """2^(-8h/H), as some ports have it for every H, is off by up to 0.69."""
-    naive = 2.0 ** (-8 * np.arange(1, 13) / 12)
-    gap = np.abs(alibi_slopes(12) - naive)
-    assert gap.argmax() == 8
-    np.testing.assert_allclose(gap.max(), 2**-0.5 - 2**-6, rtol=1e-12)
-    np.testing.assert_allclose(alibi_slopes(8), 2.0 ** -np.arange(1, 9), rtol=0)
-
-
 def test_bam_begins_with_no_bias_or_with_alibis():
     """b = 0 adds the same to all keys, which no softmax sees; b = 1 with ALiBi's slopes is ALiBi."""
     site = pj.sites(5)
     np.testing.assert_allclose(bias("bam()", site), -1, rtol=1e-6)
     np.testing.assert_allclose(bias("bam(start='alibi')", site), bias("alibi()", site), atol=1e-5)
-
-
-def test_alibi_tells_left_from_right_as_it_is_told():
-    site = pj.sites(5)
-    both = bias("alibi()", site)
-    np.testing.assert_array_equal(both, both.transpose(0, 2, 1))
-    offset = bias("alibi(direction='offset')", site)
-    before = np.tril(np.ones((5, 5)), -1)
-    np.testing.assert_allclose(offset, both + 0.5 * alibi_slopes(4)[:, None, None] * before, atol=1e-6)
-    split = bias("alibi(direction='split')", site)
-    assert ((split == HIDDEN) == np.stack(2 * [np.triu(before.T, 1)] + 2 * [before]).astype(bool)).all()
-    np.testing.assert_allclose(split[0, 4], -alibi_slopes(2)[0] * np.arange(4, -1, -1))
-    np.testing.assert_allclose(split[2, 0], -alibi_slopes(2)[0] * np.arange(5))
-    three = bias("alibi(direction='split')", site, num_heads=3)
-    assert [(head == HIDDEN)[0, 1] for head in three] == [True, True, False]
-
-
-def test_lookhere_views_tile_the_image():
-    """On any grid, square or not: every key is in the view of some head, itself in that of all of them."""
-    site = pj.grid(3, 5, prefix=2)
-    for fov, directed in ((180, 4), (90, 4), (45, 8)):
-        out = bias(f"lookhere(fov={fov}, undirected=0)", site, num_heads=directed)
-        assert not out[:, :2].any()
-        assert not out[:, :, :2].any()
-        seen = out[:, 2:, 2:] > HIDDEN
-        assert seen.any(axis=0).all()
-        assert seen[:, np.arange(15), np.arange(15)].all()
-        middle = seen[:, 7].reshape(directed, 3, 5)  # of row 1, column 2
-        edges = {180: [10, 10, 9, 9], 90: [6, 6, 6, 6], 45: [3, 3, 5, 5, 3, 3, 5, 5]}[fov]
-        assert [int(view.sum()) for view in middle] == edges
-
-
-def test_lookhere_slopes_as_the_authors():
-    """12 heads at 90 degrees: 8 directed ones of 1/2, then 4^-1 ... 4^-4, times the factor of the layers."""
-    site = pj.grid(1, 2)
-    out = -bias("lookhere(slope=1)", site, num_heads=12)
-    slopes = np.maximum(np.where(out < -HIDDEN, out, 0)[:, 0, 1], np.where(out < -HIDDEN, out, 0)[:, 1, 0])
-    sideways = [0, 1, 2, 3, 6, 7]  # up and down see neither left nor right
-    np.testing.assert_allclose(slopes[sideways], 0.5)
-    np.testing.assert_allclose(slopes[8:], [1 / 4, 1 / 16, 1 / 64, 1 / 256])
-    assert not slopes[4:6].any()
 
 
 def test_beit_of_transformers_is_transposed_on_other_windows_than_square():
@@ -142,19 +91,6 @@ def test_pairwise_computes_the_same_in_pieces():
     both = jax.jit(lambda f: [jax.value_and_grad(summed, has_aux=True)(f, hidden) for hidden in (1, 500)])
     for pieces, whole in zip(*map(jax.tree.leaves, both(features)), strict=True):
         np.testing.assert_allclose(pieces, whole, rtol=2e-6, atol=1e-6)
-
-
-SIZES = {
-    "no window": ("swin()", dict(), pj.sites(3), r"swin needs to know its window: give Dims\(grid"),
-    "more undirected heads than heads": ("lookhere(undirected=5)", dict(), pj.grid(1, 3), "as many heads, got 4"),
-    "an image": ("grape_a()", dict(), pj.grid(1, 3), r"raster\(width=\.\.\.\) >> grape_a\(\)"),
-}
-
-
-@pytest.mark.parametrize(("spec", "sizes", "site", "message"), SIZES.values(), ids=SIZES)
-def test_sizes_that_cannot_be(spec, sizes, site, message):
-    with pytest.raises(ValueError, match=message):
-        bias(spec, site, **sizes)
 
 
 @pytest.mark.parametrize("site", [pj.sites(9), pj.grid(3, 4)], ids=["line", "grid"])

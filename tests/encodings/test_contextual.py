@@ -3,24 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
-from cases import HEAD_DIM, HEADS, WIDTH, forward, world
+from cases import forward, world
 from members import Case
 
 import posjax as pj
 
-DIMS = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=30)
-
 
 def close(a, b, atol=1e-5):
     np.testing.assert_allclose(np.asarray(a, np.float32), np.asarray(b, np.float32), rtol=0, atol=atol)
-
-
-def setting(spec, site):
-    """(encoding, its parameters, queries and keys for these sites)."""
-    encoding = pj.parse(spec)
-    q, k = jax.random.normal(jax.random.key(5), (2, len(site.segment), HEADS, HEAD_DIM))
-    return encoding, encoding.init(jax.random.key(4), DIMS), q, k
 
 
 def test_a_sum_reads_what_each_part_reads():
@@ -49,15 +39,6 @@ def test_deberta_without_buckets_is_clipped_as_in_the_paper():
     """delta(i, j) of equation 3: 0 where i - j <= -k, 2k - 1 where i - j >= k, else i - j + k."""
     rows_of = pj.parse("deberta(position_buckets=-1, max_relative_positions=4)").steps().listed()
     np.testing.assert_array_equal(rows_of, [0, 1, 2, 3, 4, 5, 6, 7, 7])
-
-
-def test_tupe_refuses_what_its_table_does_not_hold():
-    encoding, params, q, _ = setting("tupe()", site := pj.sites(3, start=29))
-    with pytest.raises(ValueError, match="none for position 30"):
-        encoding.rotate(params, q, site, q, site)
-    traced = jax.jit(lambda site: encoding.rotate(params, q, site, q, site)[0])(site)
-    assert np.isnan(traced[1:, :, HEAD_DIM:]).all()
-    assert np.isfinite(traced[0]).all()
 
 
 def counting(site, npos=9, gate=50.0, scaled=True):

@@ -156,11 +156,3 @@ def test_context_aware_frequencies_begin_as_rope():
         return [rope.product(q, site, k, site) for q, k in rotated]
 
     close(*logits(params, tokens(6)))
-
-
-def test_refused_sizes():
-    encoding = pj.parse("selective_rope()")
-    with pytest.raises(ValueError, match="head_dim must be even, got 3"):
-        encoding.init(jax.random.key(0), pj.Dims(6, 2, 3))
-    with pytest.raises(ValueError, match="width 7 is not divisible by 2 heads"):
-        encoding.init(jax.random.key(0), pj.Dims(7, 2, 4))

@@ -1,7 +1,6 @@
 """Sites of text with images, and of sentences. Layouts beside their authors': tests/test_goldens.py."""
 
 import numpy as np
-import pytest
 from goldens.check import load
 
 import posjax as pj
@@ -43,20 +42,6 @@ def test_all_of_a_circle_is_as_far_from_a_token_of_text():
         distance = np.linalg.norm(position[4:] - token, axis=1)
         np.testing.assert_allclose(distance, distance[0], rtol=1e-6)
     assert len(np.unique(position[4:].round(4), axis=0)) == 15
-
-
-@pytest.mark.parametrize(
-    ("parts", "layout", "message"),
-    [
-        ([], Offset(), "needs parts: numbers of text tokens"),
-        ([3, (4, 6)], Offset(), r"or \(frames, rows, columns\), all at least 1; got \(4, 6\)"),
-        ([3, 0], Offset(), "all at least 1; got 0"),
-        ([(2, 4, 6)], Circle(), r"still images, of one frame; got a block of \(2, 4, 6\)"),
-    ],
-)
-def test_parts_that_cannot_be(parts, layout, message):
-    with pytest.raises(ValueError, match=message):
-        multimodal(parts, layout)
 
 
 def test_sentences_are_counted_as_by_their_authors():

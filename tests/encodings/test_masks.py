@@ -93,15 +93,3 @@ def test_bigbird_of_transformers_draws_nothing_in_evaluation():
     assert not load("masks")["bigbird_eval_draws"].any()
     e = pj.encodings.bigbird(block_size=4, num_random=2, num_global=1)
     assert all(len(bigbird_draws(block, e)) == 2 for block in range(4, 16))
-
-
-def test_a_window_of_many_keys_is_tiled():
-    """The keys of a query do not depend on the tile."""
-    site = pj.sites(64, start=7)
-    for spec in (
-        "bigbird(block_size=4, num_random=2)",
-        "longformer(window=6, num_global=9)",
-        "sinks(num_sinks=9, window=5)",
-    ):
-        tile = mask(spec, *(jax.tree.map(lambda leaf, s=s: leaf[s], site) for s in (slice(20, 31), slice(3, 50))))
-        np.testing.assert_array_equal(tile, mask(spec, site)[20:31, 3:50])

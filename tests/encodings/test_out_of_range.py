@@ -49,20 +49,6 @@ def test_known_positions_are_refused_and_unknown_ones_give_nan(sizes, site, what
     assert all(row.tobytes() in rows for row in code[~bad])
 
 
-def test_every_place_has_its_own_row():
-    params = table(grid=(7, 28), prefix=3)
-    code = jax.jit(embed)(params, pj.grid(7, 28, prefix=3))
-    np.testing.assert_array_equal(code, params.rows)
-
-
-def test_a_crop_reads_the_rows_of_its_patches():
-    params = table(grid=(4, 5))
-    site = pj.grid(2, 3)
-    site = site._replace(position=site.position + np.int32([2, 1]))
-    expected = np.asarray(params.rows).reshape(4, 5, WIDTH)[2:4, 1:4].reshape(6, WIDTH)
-    np.testing.assert_array_equal(embed(params, site), expected)
-
-
 def test_padding_may_stand_outside():
     """Left padding stands at positions before 0."""
     site = pj.sites(5, start=-2)._replace(segment=np.array([0, 0, 1, 1, 1], np.int32))
@@ -82,54 +68,12 @@ def test_known_positions_with_unknown_documents():
     assert not np.any(code[3])
 
 
-def test_tables_may_be_numpy_arrays():
-    """Parameters as fresh from a checkpoint."""
-    params = jax.tree.map(np.asarray, table(length=4))
-    np.testing.assert_array_equal(embed(params, pj.sites(4)), params.rows)
-
-
 def test_columns_beyond_the_width_are_refused():
     """raster(width=14) on a 7 x 28 image would take column 14 for the start of the next row."""
     with pytest.raises(ValueError, match=r"raster\(width=14\) got columns 0 to 27: set the grid's width"):
         pj.parse("raster(width=14)").place((), pj.grid(7, 28))
     placed = pj.parse("raster(width=28)").place((), pj.grid(7, 28, prefix=1))
     np.testing.assert_array_equal(placed.position, [0, *range(196)])
-
-
-WRONG = {
-    "width of two axes": (
-        "sinusoidal()",
-        dict(width=6),
-        pj.grid(1, 3),
-        "width of 6 .* 2 position axes.*divisible by 4",
-    ),
-    "odd head dim": ("rope()", dict(head_dim=5), pj.sites(3), "must be even, got 5"),
-    "nothing to size a table by": ("learned()", dict(), pj.sites(3), r"Dims\(length=\.\.\.\) or Dims\(grid=\.\.\.\)"),
-    "grid's table, cube's position": (
-        "learned()",
-        dict(grid=(2, 3)),
-        pj.sites(2)._replace(position=np.zeros((2, 3), np.int32)),
-        "2 axes, got 3",
-    ),
-    "half a position": (
-        "learned()",
-        dict(length=3),
-        pj.sites(2)._replace(position=np.float32([0, 0.5])),
-        "whole positions, got float32",
-    ),
-}
-
-
-@pytest.mark.parametrize(("spec", "sizes", "site", "message"), WRONG.values(), ids=WRONG)
-def test_sizes_that_cannot_be(spec, sizes, site, message):
-    dims = pj.Dims(**dict(width=8, num_heads=2, head_dim=4) | sizes)
-    encoding, count = pj.parse(spec), len(site.segment)
-    q = jnp.zeros((count, dims.num_heads, dims.head_dim))
-    with pytest.raises(ValueError, match=message):
-        params = encoding.init(KEY, dims)
-        site = encoding.place(params, site)
-        encoding.embed(params, jnp.zeros((count, dims.width)), site)
-        pj.attend(encoding, params, q, q, q, site, site)
 
 
 def first_of(encoding: pj.Encoding, cls: type) -> pj.Encoding | None:

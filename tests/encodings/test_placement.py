@@ -191,14 +191,6 @@ def test_reset_and_unpad():
         assert Needs.WHOLE_DOCUMENT in encoding.needs
 
 
-def test_a_table_finds_left_padded_rows_after_unpad():
-    encoding = pj.parse("unpad >> learned(stddev=1)")
-    params = encoding.init(jax.random.key(0), pj.Dims(4, 1, 4, length=3))
-    site = row(np.arange(5), [0, 0, 1, 1, 1])
-    embedded = jax.jit(lambda x: encoding.embed(params, x, encoding.place(params, site)))(np.zeros((5, 4), np.float32))
-    np.testing.assert_array_equal(embedded[2:], params[1].rows)
-
-
 @pytest.mark.parametrize(
     ("spec", "line", "grid"),
     [
@@ -216,10 +208,3 @@ def test_tables_have_room_for_what_is_drawn(spec, line, grid):
     assert pj.parse(spec).dims(dims).length == line
     assert pj.parse(spec).dims(dims._replace(length=None, grid=(4, 5)))._replace(length=None).grid == grid
     assert pj.parse("shape(max_offset=0)").dims(dims._replace(length=None)).length is None
-
-
-def test_known_positions_of_traced_documents():
-    site = pj.sites(6)
-    segment = np.array([1, 1, 2, 2, 2, 0], np.int32)
-    place = jax.jit(lambda segment: pj.parse("reset").place((), site._replace(segment=segment)).position)
-    np.testing.assert_array_equal(place(segment)[:5], [0, 1, 0, 1, 2])

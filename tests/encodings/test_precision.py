@@ -67,13 +67,6 @@ def test_angles_between_tokens_and_on_several_axes():
     assert error.max() < 2e-6  # 1e-6 for each axis
 
 
-def test_angles_with_known_and_unknown_positions_agree():
-    wave = geometric(10_000, 32)[None]
-    known = jax.jit(lambda: angles(BOTH_SIDES.astype(np.int32), wave))()
-    unknown = jax.jit(lambda p: angles(p, wave))(BOTH_SIDES.astype(np.int32))
-    assert turned(np.asarray(known, np.float64) - np.asarray(unknown, np.float64)).max() < 1e-6
-
-
 def test_angles_differentiate_to_the_frequency():
     wave = geometric(10_000, 8)[None]
     position = np.full((1, 1), 1234.5, np.float32)
@@ -85,21 +78,6 @@ def test_angles_differentiate_to_the_frequency():
 def test_half_precision_positions_are_refused(dtype):
     with pytest.raises(ValueError, match=r"positions are int32 or float32, got (bfloat16|float16)"):
         angles(jnp.zeros((3, 1), dtype), geometric(100, 4)[None])
-
-
-@pytest.mark.parametrize(
-    ("spec", "site"),
-    [("rope()", pj.sites(9, start=2**20)), ("rope(base=100, layout='interleaved')", pj.grid(2, 3, prefix=3))],
-    ids=["line", "grid"],
-)
-def test_rotation_keeps_the_norm(spec, site):
-    q, k = np.random.default_rng(0).normal(size=(2, 9, 2, 16)).astype(np.float32)
-    rotated = jax.jit(lambda q, k: pj.parse(spec).rotate((), q, site, k, site))(q, k)
-    for before, after in zip((q, k), map(np.asarray, rotated), strict=True):
-        np.testing.assert_allclose(np.linalg.norm(after, axis=-1), np.linalg.norm(before, axis=-1), rtol=1e-6)
-        assert np.abs(after - before)[4:].max() > 0.1
-        standing = site.prefix == 0
-        np.testing.assert_array_equal(after[~standing], before[~standing])
 
 
 def test_interpolated_positions_are_exact_quotients():

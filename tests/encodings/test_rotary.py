@@ -86,13 +86,6 @@ def test_hope_keeps_what_turns_once():
     np.testing.assert_array_equal(scaled.wave(1, 64)[0] > 0, kept)
 
 
-@pytest.mark.parametrize(("fraction", "head_dim"), [(0.35, 10)])
-def test_a_rotary_dim_must_be_even(fraction, head_dim):
-    site, x = pj.sites(3), jnp.zeros((3, 1, head_dim))
-    with pytest.raises(ValueError, match=f"fraction={fraction} of a head_dim of {head_dim} must be even, got"):
-        pj.encodings.rope(fraction=fraction).rotate((), x, site, x, site)
-
-
 @pytest.mark.parametrize("layout", ["half", "interleaved"])
 @pytest.mark.parametrize("heads", [1, 3])
 def test_the_form_for_tpus_is_that_of_all_others(layout, heads):

@@ -5,17 +5,9 @@ import numpy as np
 import pytest
 
 import posjax as pj
-from posjax.describe.worlds import normal
 from posjax.encodings.rotary_grid import spread_directions
 
-D = 12
-X = normal(0, 15, 2, D)
 GRID = pj.grid(3, 5)
-
-
-def turned(spec, x=X, site=GRID):
-    encoding = pj.parse(spec)
-    return encoding.rotate((), x, encoding.place((), site), x, encoding.place((), site))[0]
 
 
 def coordinates(spec, site, key=None):
@@ -50,36 +42,10 @@ def test_interleaved_sections_are_cut_at_the_last_channel(sections, channels, co
     assert np.count_nonzero(chunks, axis=1).tolist() == list(sections)
 
 
-def test_normalised_coordinates_of_patch_centres():
-    """A half, a third and a fifth of a patch from the edge, in units of half an image."""
-    rows = {"separate": [-2 / 3, 0, 2 / 3], "min": [-2 / 3, 0, 2 / 3], "max": [-4 / 5, -2 / 5, 0]}
-    columns = {"separate": [-4 / 5, -2 / 5, 0, 2 / 5, 4 / 5], "min": [-2 / 3, 0, 2 / 3, 4 / 3, 2]}
-    for normalize in ("separate", "max", "min"):
-        placed = coordinates(f"dinov3(normalize_coords='{normalize}')", GRID).reshape(3, 5, 2)
-        np.testing.assert_allclose(placed[:, 2, 0], rows[normalize], atol=1e-6)
-        np.testing.assert_allclose(placed[1, :, 1], columns.get(normalize, columns["separate"]), atol=1e-6)
-
-
 def test_periods_are_exact():
     """100^(2c/(D/2)) for D = 16; the released weights hold 3.1623 as bfloat16 3.1562."""
     wave = pj.parse("dinov3()").wave(2, 8)
     np.testing.assert_allclose(2 * np.pi / wave[0, :4], [1, 3.16227766, 10, 31.6227766], rtol=1e-9)
-
-
-def test_packed_images_keep_their_own_coordinates():
-    """Shuffled, with padding between them, a class token each, and any numbers for documents."""
-    images = [pj.grid(2, 3, prefix=1), pj.grid(4, 1, prefix=1)]
-    alone = [coordinates("dinov3()", image)[1:] for image in images]
-    pad = pj.grid(1, 2)._replace(position=np.int32([[99, 99], [-9, 5]]), segment=np.zeros(2, np.int32))
-    images = [image._replace(segment=image.segment * number) for image, number in zip(images, (70_000, 3), strict=True)]
-    row = jax.tree.map(lambda *leaves: np.concatenate(leaves), images[0], pad, images[1])
-    order = np.random.default_rng(0).permutation(len(row.segment))
-    shuffled = jax.tree.map(lambda leaf: leaf[order], row)
-    place = lambda site: pj.parse("dinov3()").place((), site).position  # noqa: E731
-    placed = np.asarray(jax.jit(place)(shuffled))[np.argsort(order)]
-    np.testing.assert_allclose(placed[1:7], alone[0], atol=1e-6)
-    np.testing.assert_allclose(placed[10:], alone[1], atol=1e-6)
-    assert np.isfinite(placed).all()
 
 
 def test_each_augmentation_moves_an_image_as_a_whole_and_in_training_only():
@@ -109,20 +75,6 @@ def test_each_augmentation_moves_an_image_as_a_whole_and_in_training_only():
         assert np.abs(drawn).max() <= bound + 1e-5
         assert min(drawn) < -bound / 2
         assert max(drawn) > bound / 2
-
-
-@pytest.mark.parametrize(
-    ("spec", "dim", "message"),
-    [
-        ("mrope()", D, "deals out 64 pairs of channels, a head_dim of 12 has 6: give sections that sum to 6"),
-        ("mhrope()", D, r"mhrope\(heads=\(2, 3, 3\)\) deals out 8 heads, and the model has 2"),
-        ("axial_rope(axes_dims=(2, 4))", D, r"are 6 channels, and the head_dim is 12: give numbers that sum to it"),
-        ("dinov3()", 6, "dinov3: a head_dim of 6 cannot be shared"),
-    ],
-)
-def test_head_dims_that_do_not_fit(spec, dim, message):
-    with pytest.raises(ValueError, match=message):
-        turned(spec, X[..., :dim])
 
 
 def test_three_axes_take_a_third_each():

@@ -48,16 +48,3 @@ def test_three_axes():
     for spec in ("liere(generator_dim=4)", "comrope(generator_dim=4)", "circulant_string()"):
         params = began(spec, dims)
         assert np.abs(logits(spec, params, site) - logits(spec, params, nearer)).max() > 0.1, spec
-
-
-@pytest.mark.parametrize(
-    ("spec", "dims", "message"),
-    [
-        ("cayley_string(rotary=alibi())", None, r"cayley_string\(rotary=...\) takes a rotary encoding.* got alibi"),
-        ("circulant_string()", DIMS._replace(head_dim=7), "must be even and at least 4, got 7"),
-        ("comrope(generator_dim=8, kind='axial')", ON_GRID, "among 2 position axes, got 1 blocks"),
-    ],
-)
-def test_what_cannot_be(spec, dims, message):
-    with pytest.raises(ValueError, match=message):
-        began(spec, dims or DIMS)

@@ -150,24 +150,6 @@ def test_exponentials_of_float32():
     assert not np.isnan(np.asarray(exponential(np.concatenate([x[:1], np.float32(1e4) * x[1:]])))[0]).any()
 
 
-@pytest.mark.parametrize(
-    ("spec", "dims", "message"),
-    [
-        ("liere(generator_dim=16)", DIMS, "liere.generator_dim=16. is above the head_dim 8"),
-        ("liere()", DIMS._replace(length=None), r"give Dims\(length=...\) or Dims\(grid=...\)"),
-        (
-            "rope_mixed()",
-            ON_GRID._replace(head_dim=6),
-            "rope_mixed: a head_dim of 6 cannot be shared by 2 position axes",
-        ),
-        ("fope()", DIMS._replace(head_dim=6), "must be divisible by 4, got 6"),
-    ],
-)
-def test_sizes_that_cannot_be(spec, dims, message):
-    with pytest.raises(ValueError, match=message):
-        made(spec, dims)
-
-
 # xPos
 
 

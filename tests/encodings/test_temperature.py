@@ -1,7 +1,5 @@
 """Scaled queries: printed values, and that nothing else is scaled."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,18 +18,6 @@ def factors(spec, position, prefix=None, num_heads=2):
     assert (k == 2 * q).all()
     assert (scaled == scaled[:, :, :1]).all()
     return np.asarray(scaled[:, :, 0])
-
-
-def test_log_n_is_one_up_to_the_trained_length():
-    scaled = factors("log_n(original_length=512)", [0, 1, 510, 511, 512**2 - 1, -5])[:, 0]
-    np.testing.assert_allclose(scaled, [1, 1, 1, 1, 2, 1], rtol=1e-6)
-
-
-def test_llama4_steps_at_the_last_token_of_a_stretch():
-    """transformers' Llama 4 floors (p + 1) / 8192; its Ministral 3 floors p / 8192 and steps one token later."""
-    scaled = factors("llama4_temperature", [0, 8190, 8191, 16382, 16383])[:, 0]
-    step = 1 + 0.1 * math.log(2)
-    np.testing.assert_allclose(scaled, [1, 1, step, step, 1 + 0.1 * math.log(3)], rtol=1e-6)
 
 
 def test_ssmax_starts_at_one_on_average_over_1024_keys():

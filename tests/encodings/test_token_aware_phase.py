@@ -55,11 +55,3 @@ def test_a_traced_scale_is_that_of_the_logits():
     np.testing.assert_allclose(*jax.jit(lambda scale: (run(scale, "dense"), run(0.1, "dense")))(0.1), atol=1e-6)
     with pytest.raises(ValueError, match="implementation='blockwise' takes a number for it"):
         jax.eval_shape(lambda scale: run(scale, "blockwise"), 0.1)
-
-
-def test_a_share_of_channels_is_a_whole_number():
-    message = r"tapa\(theta=0.3\) gives 2.4 of 8 channels .* from 1 to 7 of them, as 2/8"
-    with pytest.raises(ValueError, match=message):
-        pj.parse("tapa(theta=0.3)").init(jax.random.key(0), pj.Dims(32, HEADS, DIM))
-    with pytest.raises(ValueError, match=message):
-        product("tapa(theta=0.3)", pj.sites(T))

@@ -11,7 +11,6 @@ import pytest
 import posjax as pj
 from posjax.attention import BEFORE_ATTENTION
 from posjax.attention.dense import shown
-from posjax.encoding import Needs
 
 
 @dataclass(frozen=True)
@@ -38,28 +37,10 @@ def distances(spec, length, start=0):
     return np.asarray(run(jnp.zeros((length, 1, 4))))
 
 
-def test_self_extend():
-    last = distances("self_extend(group=2, window=4)", 10)[9]
-    np.testing.assert_array_equal(last, [6, 6, 5, 5, 4, 4, 3, 2, 1, 0])
-
-
 def test_self_extend_floors_its_shift():
     """w / g is floored, as in the paper and LongLM's flash decoding; its eager code has 5 - 5 / 2 here."""
     last = distances("self_extend(group=2, window=5)", 10)[9]
     np.testing.assert_array_equal(last, [7, 7, 6, 6, 5, 4, 3, 2, 1, 0])
-
-
-def test_rerope():
-    last = distances("rerope(window=3)", 8)[7]
-    np.testing.assert_array_equal(last, [3, 3, 3, 3, 3, 2, 1, 0])
-    leaky = distances("rerope(window=3, step=0.25)", 8)[7]
-    np.testing.assert_allclose(leaky, [4, 3.75, 3.5, 3.25, 3, 2, 1, 0])
-
-
-def test_shifted():
-    """S = 5 and W = 2: the key 5 back is seen 2 back, once; from there distances count on."""
-    last = distances("shifted(offset=5, local=2)", 10)[9]
-    np.testing.assert_array_equal(last, [6, 5, 4, 3, 2, 4, 3, 2, 1, 0])
 
 
 def test_dual_chunk():
@@ -103,21 +84,6 @@ def test_a_read_beside_the_values_is_of_each_view():
     expected = (weights * seen).sum(1) / weights.sum(1)
     for implementation in ("dense", "blockwise"):
         np.testing.assert_allclose(run(implementation)[:, 0, 0], expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        "self_extend() >> rope()",
-        "raster(width=3) >> self_extend(group=2) >> (rope() + alibi())",
-        "(streaming() >> rope()) + fox()",
-    ],
-)
-def test_spelling(spec):
-    encoding = pj.parse(spec)
-    assert str(encoding) == spec
-    assert pj.parse(str(encoding)) == encoding
-    assert Needs.HEAD_DIM in encoding.needs
 
 
 def test_views_within_views():

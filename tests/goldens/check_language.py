@@ -3,15 +3,16 @@
     python tests/goldens/check_language.py save DIR
     /tmp/goldens/bin/python tests/goldens/make_language.py --saved DIR
     python tests/goldens/check_language.py table
+    python tests/goldens/check_language.py encoders
     python tests/goldens/check_language.py large DIR
     /tmp/goldens/bin/python tests/goldens/make_language.py --logits DIR/large
     python tests/goldens/check_language.py large DIR
 
 `save` writes the Llamas and GPT-2s, which transformers reads then.
 
-`table` prints the table of docs/language.md, `large` its numbers on loading: files of Llama 3.1 8B's configuration with 2
-layers and a quarter of the width, of random numbers, loaded in a process of its own; and, where transformers' logits lie
-beside them, the largest difference, of each token's over the largest logit.
+`table` and `encoders` print the tables of docs/language.md, `large` its numbers on loading: files of Llama 3.1 8B's
+configuration with 2 layers and a quarter of the width, of random numbers, loaded in a process of its own; and, where
+transformers' logits lie beside them, the largest difference, of each token's over the largest logit.
 """
 
 import subprocess
@@ -26,11 +27,16 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import posjax
+from goldens import encoder_cases
 from goldens.language_cases import CASES, errors, written
 from posjax import pretrained
 
 BOUND = 1e-4
-MODES = ("beyond", "padded", "decoded")
+COLUMNS = {
+    "beyond": "one pass, beyond the trained length",
+    "padded": "behind padding",
+    "decoded": "token by token",
+}
 LARGE = {
     "model_type": "llama",
     **dict(hidden_size=1024, intermediate_size=3584, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2),
@@ -66,18 +72,24 @@ def save(folder: Path) -> None:
             pretrained.save(folder / case, model, params)
 
 
-def table() -> float:
+def encoders() -> float:
+    columns = {"short": "9 tokens", "long": "21 tokens", "padded": "in padded batches", "decoded": "token by token"}
+    return table(encoder_cases.CASES, encoder_cases.errors, encoder_cases.written, columns)
+
+
+def table(cases=CASES, errors=errors, written=written, columns=COLUMNS) -> float:
     families: dict[str, list[dict[str, float]]] = {}
-    for case, told in CASES.items():
+    for case, told in cases.items():
         with tempfile.TemporaryDirectory() as read:
             found = errors(case, *pretrained.load(written(case, Path(read))))
         families.setdefault(told["config"]["model_type"], []).append(found)
-    print("| model_type | settings | one pass, beyond the trained length | behind padding | token by token |")
-    print("| --- | ---: | ---: | ---: | ---: |")
+    print(f"| model_type | settings | {' | '.join(columns.values())} |")
+    print(f"| --- | {' | '.join(['---:'] * (1 + len(columns)))} |")
     for family, found in families.items():
-        largest = [max((each[mode] for each in found if mode in each), default=0.0) for mode in MODES]
-        print(f"| `{family}` | {len(found)} | {' | '.join(f'{error:.1e}' for error in largest)} |", flush=True)
-    return max(max(each.values()) for found in families.values() for each in found)
+        each = [max((one[mode] for one in found if mode in one), default=None) for mode in columns]
+        cells = ["-" if largest is None else f"{largest:.1e}" for largest in each]
+        print(f"| `{family}` | {len(found)} | {' | '.join(cells)} |", flush=True)
+    return max(max(one.values()) for found in families.values() for one in found)
 
 
 def large(folder: Path) -> None:
@@ -89,7 +101,7 @@ def large(folder: Path) -> None:
     def drawn(leaf):
         return (0.02 * draw.standard_normal(leaf.shape, np.float32) + (leaf.ndim == 1)).astype(ml_dtypes.bfloat16)
 
-    params = {"params": _map(drawn, pretrained.parameters.expected_params(model)["params"])}
+    params = {"params": jax.tree.map(drawn, pretrained.parameters.expected_params(model)["params"])}
     pretrained.save(path, model, params, shard_bytes=200 * 10**6)
     size = sum(file.stat().st_size for file in path.glob("*.safetensors")) / 2**20
     for _ in range(3):
@@ -110,11 +122,8 @@ def large(folder: Path) -> None:
         print(f"{len(tokens)} tokens: {np.abs(ours - theirs).max() / np.abs(theirs).max():.1e}")
 
 
-def _map(function, tree):
-    return {k: _map(function, v) if isinstance(v, dict) else v and function(v) for k, v in tree.items()}
-
-
 if __name__ == "__main__":
     what = sys.argv[1]
-    worst = table() if what == "table" else dict(save=save, large=large)[what](Path(sys.argv[2]))
+    run = dict(table=table, encoders=encoders, save=save, large=large)[what]
+    worst = run(*map(Path, sys.argv[2:]))
     sys.exit(int((worst or 0) > BOUND))

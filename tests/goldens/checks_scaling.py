@@ -11,7 +11,6 @@ import numpy as np
 
 import posjax as pj
 from goldens.check import Check, line, load
-from goldens.checks_rotary import layer
 from posjax.encoding import Needs
 from posjax.encodings.scaling import Scaling, Spectrum
 
@@ -48,8 +47,17 @@ def _ours(encoding: pj.Encoding, channels: int, length: int):
 
 @functools.cache
 def _layer(encoding: pj.Encoding):
-    x, weights = _file()["layer_x"], _file()["layer_weights"]
-    return layer(encoding, x, weights, line(np.arange(len(x))), _HEADS)
+    """(q and k as they are rotated, the output) of a causal attention layer with torch's weights, [out, in]."""
+    x, weights = (np.asarray(_file()[name], np.float32) for name in ("layer_x", "layer_weights"))
+    q, k, v = ((x @ w.T).reshape(len(x), _HEADS, -1) for w in weights[:3])
+    site = line(np.arange(len(x)))
+
+    @jax.jit
+    def run(q, k, v):
+        return encoding.rotate((), q, site, k, site), pj.attend(encoding, (), q, k, v, site, site, causal=True)
+
+    rotated, out = run(q, k, v)
+    return np.stack(rotated), np.asarray(out).reshape(x.shape) @ weights[3].T
 
 
 def _arrays(case: int, encoding: pj.Encoding, what: int):

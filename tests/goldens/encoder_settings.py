@@ -89,37 +89,3 @@ SETTINGS: dict[str, tuple[str, str, dict]] = {
     ),
 }
 UNTIED = {"t5 gated": "lm_head.weight"}  # tensors that transformers does not save where it has tied them, but reads
-
-# Sizes of published models, with 2 layers, and how many tokens to compute.
-_BASE = dict(hidden_size=768, num_hidden_layers=2, num_attention_heads=12, intermediate_size=3072)
-REAL: dict[str, tuple[str, str, dict, int]] = {
-    "bert-base": ("BertForMaskedLM", "BertConfig", dict(_BASE, vocab_size=30522), 512),
-    "roberta-base": (
-        "RobertaForMaskedLM",
-        "RobertaConfig",
-        dict(_BASE, vocab_size=50265, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5),
-        512,
-    ),
-    "deberta-v3-base": (
-        "DebertaV2ForMaskedLM",
-        "DebertaV2Config",
-        dict(
-            _BASE,
-            vocab_size=128100,
-            relative_attention=True,
-            share_att_key=True,
-            norm_rel_ebd="layer_norm",
-            position_biased_input=False,
-            pos_att_type="p2c|c2p",
-            position_buckets=256,
-        ),
-        1024,
-    ),
-    "ModernBERT-base": ("ModernBertForMaskedLM", "ModernBertConfig", dict(num_hidden_layers=2), 1024),
-    "t5-base": (
-        "T5ForConditionalGeneration",
-        "T5Config",
-        dict(d_model=768, d_ff=3072, num_layers=2, num_heads=12),
-        512,
-    ),
-}

@@ -1,7 +1,6 @@
 """Golden outputs of encoders as transformers computes them, from weights made by name:
 
-    /tmp/goldens/bin/python tests/goldens/make_encoders.py                # writes encoders.npz
-    /tmp/goldens/bin/python tests/goldens/make_encoders.py --real DIR    # models at the sizes of published ones
+    /tmp/goldens/bin/python tests/goldens/make_encoders.py
 
 encoders.npz holds, for each setting of encoder_settings.py, the configuration, the names and shapes of the tensors in the
 folder that transformers saved, and outputs in float32 of a short and of a long line of tokens: features, logits, and of
@@ -9,7 +8,6 @@ BERT what its pooler and the head for pairs make. T5 reads the long line and wri
 """
 
 import json
-import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -17,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import transformers
-from encoder_settings import LONG, REAL, SETTINGS, SHORT, UNTIED, VOCABULARY
+from encoder_settings import LONG, SETTINGS, SHORT, UNTIED, VOCABULARY
 from pretrained_weights import made
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -98,23 +96,6 @@ def main() -> None:
     np.savez_compressed(FILE, json=json.dumps({"versions": versions, **told}), **arrays)
 
 
-@torch.no_grad()
-def real(folder: Path) -> None:
-    """Random models at the sizes of published ones, with 2 layers, and their logits of a line as long as their tables."""
-    for name, (kind, config_kind, fields, length) in REAL.items():
-        torch.manual_seed(0)
-        model = getattr(transformers, kind)(getattr(transformers, config_kind)(**fields)).eval()
-        model.save_pretrained(folder / name)
-        vocabulary = model.config.vocab_size
-        tokens = torch.from_numpy(np.random.RandomState(1).randint(3, vocabulary, (1, length)))
-        told = {"decoder_input_ids": tokens} if model.config.is_encoder_decoder else {}
-        np.savez(folder / name / "arrays.npz", tokens=tokens.numpy(), logits=model(tokens, **told).logits.numpy())
-        print(name)
-
-
 if __name__ == "__main__":
     transformers.utils.logging.disable_progress_bar()
-    if sys.argv[1:]:
-        real(Path(sys.argv[2]))
-    else:
-        main()
+    main()

@@ -2,7 +2,7 @@
 
     python -m venv /tmp/goldens && /tmp/goldens/bin/pip install torch==2.14.1 torchvision==0.29.1
     /tmp/goldens/bin/pip install transformers==5.24.0 timm==1.0.31 scipy
-    /tmp/goldens/bin/python tests/goldens/make.py
+    /tmp/goldens/bin/python tests/goldens/make_rotary_grid.py
 
 Some makers name further packages or clones. `versions` in an .npz says what made it, where that was another version.
 """

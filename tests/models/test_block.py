@@ -16,7 +16,7 @@ from posjax.hosting import Hosted
 from posjax.models import BlockConfig, Decoder, Encoder, Latent, ViT, layers
 from posjax.models.block import Block
 from posjax.models.encoder_decoder import EncoderDecoder
-from posjax.models.layers import Linear, normalised
+from posjax.models.layers import Linear
 
 BATCH, LENGTH, WIDTH, HEADS = 2, 5, 12, 4
 SITE, MEMORY_SITE = pj.sites(LENGTH), pj.grid(1, 3)
@@ -211,23 +211,6 @@ def test_a_scan_and_what_is_computed_again_change_nothing():
     np.testing.assert_allclose(*run(params), rtol=1e-4, atol=1e-5)
 
 
-def test_a_norm_has_the_gradient_of_its_formula():
-    def formula(x, centred):
-        x = x - x.mean(axis=-1, keepdims=True) if centred else x
-        return x / jnp.sqrt((x**2).mean(axis=-1, keepdims=True) + 1e-3)
-
-    def pull(function, centred):
-        return jax.vjp(lambda x: function(x, centred), X)[1](jnp.flip(X, 0))[0]
-
-    @jax.jit
-    def pairs():
-        each = lambda x, centred: normalised(x, centred, 1e-3)  # noqa: E731
-        return [(pull(each, centred), pull(formula, centred)) for centred in (True, False)]
-
-    for found, expected in pairs():
-        np.testing.assert_allclose(found, expected, atol=1e-6)
-
-
 def test_the_scan_compiles_one_block():
     calls = []
 
@@ -260,12 +243,6 @@ def test_rematerialisation_keeps_what_it_says():
 
     sizes = {remat: held(remat) for remat in ("none", "dots", "attention", "full")}
     assert sizes["full"] < sizes["attention"] < sizes["dots"] < sizes["none"]
-
-
-def test_what_knows_no_soft_cap_refuses_it():
-    q, site = jnp.ones((4, 2, 8)), pj.sites(4)
-    with pytest.raises(ValueError, match="it knows no softcap; dense, blockwise and tokamax do"):
-        pj.attend(pj.parse("rope"), (), q, q, q, site, site, softcap=2.0, implementation="pallas_interpret")
 
 
 @pytest.mark.parametrize(

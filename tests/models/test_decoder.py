@@ -24,23 +24,6 @@ def decoder(spec="rope", **options):
     return Decoder.from_config({**sizes, **options}, vocab_size=VOCABULARY, encoding=spec)
 
 
-def shapes(model, *inputs):
-    """{path: shape} of the parameters of a model."""
-    params = jax.eval_shape(model.init, jax.random.key(0), *inputs or (TOKENS, SITE))["params"]
-    leaves = jax.tree_util.tree_leaves_with_path(params)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape for path, leaf in leaves}
-
-
-def test_tied_and_untied_gelu_and_swiglu():
-    tied, untied = (shapes(decoder(tied_embedding=tied, mlp_dim=24)) for tied in (True, False))
-    assert untied.pop("head/kernel") == (16, VOCABULARY)
-    assert tied == untied
-    assert {"trunk/block_0/mlp/up/bias", "trunk/block_0/mlp/down/bias"} <= tied.keys()
-    mlp = {name: shape for name, shape in shapes(decoder(mlp="swiglu", mlp_dim=24)).items() if "/block_1/mlp/" in name}
-    kernels = dict(down=(24, 16), gate=(16, 24), up=(16, 24))
-    assert mlp == {f"trunk/block_1/mlp/{name}/kernel": shape for name, shape in kernels.items()}
-
-
 def types_of_products(model, inputs, param_dtype="float32"):
     """The types of matrix products; those of codes and logits are checked."""
     variables = jax.eval_shape(model.init, jax.random.key(0), *inputs)

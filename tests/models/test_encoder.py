@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import posjax as pj
-from posjax.models import Decoder, Encoder
-from posjax.models.kinds import make_model
+from posjax.models import Encoder
 
 SIZES = dict(width=16, num_heads=2, depth=2, mlp_dim=20)
 TOKENS = jnp.asarray(np.arange(14).reshape(2, 7) % 11, jnp.int32)
@@ -74,11 +73,3 @@ def test_a_shared_table_needs_the_projection_of_its_layer(behind):
     assert jax.eval_shape(lambda: run(True)).shape == (7, 2, 8)
     with pytest.raises(ValueError, match=r"hosted.in_layer\(project\).attend"):
         jax.eval_shape(lambda: run(False))
-
-
-def test_what_sees_later_tokens_is_not_trained_to_foretell_them():
-    sizes = {"width": 16, "num_heads": 2}
-    with pytest.raises(ValueError, match="no model of text is named 'encoder'"):
-        make_model({"kind": "encoder", **sizes}, "text", vocab_size=11)
-    assert isinstance(make_model({"kind": "encoder", **sizes}, "masked text", vocab_size=11), Encoder)
-    assert isinstance(make_model(sizes, "text", vocab_size=11), Decoder)

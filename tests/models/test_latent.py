@@ -1,9 +1,8 @@
-"""Latent attention beside the paper's formulas and transformers' modules; its cache of latents changes no number."""
+"""Latent attention beside the paper's formulas; its cache of latents changes no number."""
 
 import contextlib
 import functools
 import math
-import pathlib
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +22,6 @@ SIZES = dict(kv_lora_rank=6, qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=
 LATENT, COMPRESSED = Latent(**SIZES), Latent(**SIZES, q_lora_rank=7)
 WIDTH, HEADS, LENGTH, PROMPT = 12, 2, 9, 4
 X = jnp.asarray(np.random.default_rng(0).normal(size=(2, LENGTH, WIDTH)), jnp.float32)
-GOLDEN = pathlib.Path(__file__).parents[1] / "goldens" / "latent.npz"
 
 
 def attention(latent=LATENT, width=WIDTH, num_heads=HEADS, **fields):
@@ -131,66 +129,6 @@ def test_a_cache_holds_the_latent_and_the_rotated_key_once():
     assert kept == {"key": (2, 1, LENGTH, 6 + 8), "value": (2, 1, 0, LENGTH)}
 
 
-@functools.cache
-def golden():
-    with np.load(GOLDEN) as file:
-        return {name: file[name] for name in file.files}
-
-
-def of_transformers(case):
-    """The module of a case, its parameters, the encoding, its input and what transformers returns."""
-    prefix = f"{case}/"
-    theirs = {name.removeprefix(prefix): np.asarray(x, np.float32) for name, x in golden().items() if prefix in name}
-    latent = Latent(4, 4, 8, 3, q_lora_rank=6 if "q_a_proj.weight" in theirs else None)
-    mscale, scaling = {
-        "v2_yarn": (0.707, "0.707, mscale_all_dim=0.707"),
-        "v3_halves": (0.5, "1, mscale_all_dim=0.5"),
-    }.get(case, (0, None))
-    layout = "half" if case == "v3_halves" else "interleaved"
-    yarn = f", scaling=yarn(factor=40, original_length=4096, mscale={scaling})" if scaling else ""
-    scale = latent.head_dim**-0.5 * (0.1 * mscale * math.log(40) + 1) ** 2
-    has_bias = "o_proj.bias" in theirs
-    module = attention(
-        latent,
-        width=18,
-        num_heads=3,
-        logit_scale=scale,
-        attention_bias=("query", "key", "value", "out") if has_bias else (),
-    )
-    return module, ours_of(theirs, latent), pj.parse(f"rope(layout='{layout}'{yarn})"), theirs["x"], theirs["out"]
-
-
-def ours_of(theirs, latent):
-    def linear(name, outputs=(-1,)):
-        found = {"kernel": theirs[f"{name}.weight"].T}
-        found["kernel"] = found["kernel"].reshape(len(found["kernel"]), *outputs)
-        return found | ({"bias": theirs[f"{name}.bias"]} if f"{name}.bias" in theirs else {})
-
-    heads = (3, latent.head_dim)
-    up = theirs["kv_b_proj.weight"].T.reshape(latent.kv_lora_rank, 3, -1)
-    out = linear("o_proj")
-    ours = {
-        "kv_down": linear("kv_a_proj_with_mqa"),
-        "kv_norm": {"scale": theirs["kv_a_layernorm.weight"]},
-        "key_up_kernel": up[..., : latent.qk_nope_head_dim],
-        "value_up_kernel": up[..., latent.qk_nope_head_dim :],
-        "out": out | {"kernel": out["kernel"].reshape(3, latent.v_head_dim, -1)},
-    }
-    if latent.q_lora_rank is None:
-        return ours | {"query": linear("q_proj", heads)}
-    queries = {"query_down": linear("q_a_proj"), "query_up": linear("q_b_proj", heads)}
-    return ours | queries | {"query_norm": {"scale": theirs["q_a_layernorm.weight"]}}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["v3", "v2_yarn", "v3_halves"])
-def test_both_forms_are_those_of_transformers(case):
-    module, params, encoding, x, expected = of_transformers(case)
-    whole, cached, _ = whole_and_cached(module, params, jnp.asarray(x)[None], encoding)
-    np.testing.assert_allclose(whole[0], expected, rtol=0, atol=5e-6)
-    np.testing.assert_allclose(cached[0], expected, rtol=0, atol=5e-6)
-
-
 def shapes(spec):
     """Shapes of the parameters of a decoder with this encoding."""
     sizes = dict(width=16, num_heads=2, depth=1, length=20, latent=str(LATENT))
@@ -241,7 +179,3 @@ def test_sizes_are_read_as_they_are_written():
     assert Decoder(7, block=BlockConfig(latent=LATENT)).block.scale == 12**-0.5
     with pytest.raises(ValueError, match=r"latent has no argument 'kv_rank'; did you mean 'kv_lora_rank'"):
         Latent.read("latent(kv_rank=4)")
-    with pytest.raises(ValueError, match=r"latent\(argument=value\) is asked for, got 'rope'"):
-        Latent.read("rope")
-    with pytest.raises(ValueError, match=r"latent\(v_head_dim=\.\.\.\) is a number of channels of at least 1, got 0"):
-        Latent(4, 4, 4, 0)

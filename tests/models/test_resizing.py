@@ -84,30 +84,3 @@ def test_a_resized_model_sees_what_a_run_time_resize_shows():
     assert np.abs(gradient["params"]["trunk"]["encoding"].rows).min(axis=1).max() > 0
     with pytest.raises(ValueError, match="none for position"):
         jax.eval_shape(lambda: model.apply(variables, *inputs))
-
-
-@pytest.mark.parametrize(
-    ("size", "method", "message"),
-    [
-        ((8, 10), "torch_bicubic", "patches of 4x4 do not tile an image of 8x10"),
-        (LARGE, "bicubic", "no resize is named 'bicubic'"),
-        (LARGE, "dinov2", r"has learned a grid of 2x3, so it cannot be resized from 3x3"),
-    ],
-)
-def test_what_cannot_be_resized(size, method, message):
-    model = vit("learned")
-    params = shapes(model, SIZE)
-    if method == "dinov2":
-        model = model.clone(image_size=(12, 12))
-    with pytest.raises(ValueError, match=message):
-        resize_params(model, params, size, method)
-    with pytest.raises(ValueError, match=r"trunk/encoding, of learned.*is not among them"):
-        resize_params(vit("learned"), {"trunk": {}}, LARGE)
-
-
-def test_an_image_size_is_a_height_and_a_width(unchecked_shapes):
-    with pytest.raises(ValueError, match=r"image_size=4 must be \(height, width\), as in \(4, 4\)"):
-        ViT(3, image_size=4)
-    model, params = ViT(3, image_size=(4, 4)), {"params": {"trunk": {}}}
-    with pytest.raises(ValueError, match=r"image_size=8 must be \(height, width\), as in \(8, 8\)"):
-        resize_params(model, params, 8)

@@ -53,14 +53,6 @@ def test_published_sizes_by_name(variant, sizes):
     assert {name: model.fields[name] for name in sizes} == sizes
 
 
-@pytest.mark.parametrize(
-    ("name", "message"), [("Q/16", "no ViT is named 'Q/16'.*/16"), ("R50+B/8", "does not divide 8")]
-)
-def test_an_unknown_size_is_told_with_the_nearest(name, message):
-    with pytest.raises(ValueError, match=message):
-        vit_sizes(name)
-
-
 @pytest.mark.slow
 def test_a_hybrid_has_the_published_number_of_parameters():
     """R50+B/16 with 1000 classes: timm's own count, class token and table included."""
@@ -127,53 +119,12 @@ def test_lape_adds_a_normed_code_to_what_attention_reads_and_to_nothing_else():
     assert jnp.abs(out - without).max() > 1e-3
 
 
-def test_pooling_reads_the_tokens_that_it_names():
-    """Without blocks tokens do not meet before pooling: no gradient reaches the others."""
-
-    def gradients(pooling, read):
-        model = vit(encoding="none", pooling=pooling, depth=0, num_registers=2)
-        variables = initial(model)
-
-        def loss(params, images):
-            return jnp.sin(model.apply({"params": params}, images, model.sites(HEIGHT, WIDTH))).sum()
-
-        grads = jax.jit(jax.grad(loss, argnums=(0, 1)))(variables["params"], IMAGES)
-        tokens = {name: grads[0][name] for name in ("cls", "registers") if name in grads[0]} | {"images": grads[1]}
-        assert {name for name, leaf in tokens.items() if np.any(leaf != 0)} == read
-
-    gradients("cls", {"cls"})
-    gradients("map", {"images"})
-
-
-def test_a_distillation_token_has_a_head_of_its_own():
-    model = vit(distillation_token=True, num_registers=1, depth=0)
-    assert model.num_prefix == 3
-    variables = initial(model)
-    params = variables["params"]
-    tokens = model.clone(pooling="none", distillation_token=False, num_registers=3)
-    rest = {name: tree for name, tree in params.items() if "head" not in name}
-    rest["registers"] = np.concatenate([rest.pop(name) for name in ("cls", "distillation", "registers")])
-    read = np.asarray(applied(tokens)({"params": rest}))
-    heads = [params[name] for name in ("head", "head_distillation")]
-    logits = [read[:, i] @ head["kernel"] + head["bias"] for i, head in enumerate(heads)]
-    np.testing.assert_allclose(applied(model)(variables), (logits[0] + logits[1]) / 2, atol=1e-5)
-
-
 def test_features_and_tokens_come_without_a_head():
     for fields, shape in ((dict(pre_logits=5), (1, 5)), (dict(pooling="none", num_registers=1), (1, 7, 16))):
         model = vit(**fields).clone(num_classes=0)
         out, variables = jax.eval_shape(model.init_with_output, jax.random.key(0), *model.example(channels=3))
         assert out.shape == shape
         assert "head" not in variables["params"]
-
-
-def test_norm_after_pooling_is_not_norm_before_it():
-    before, after = (vit(pooling="mean", norm_after_pooling=late, depth=0) for late in (False, True))
-    variables = initial(before)
-    params = dict(variables["params"])
-    trunk = dict(params.pop("trunk"))
-    params["pooled_norm"] = trunk.pop("norm")
-    assert jnp.abs(applied(after)({"params": {**params, "trunk": trunk}}) - applied(before)(variables)).max() > 1e-4
 
 
 def packed(shapes, prefix, total):
@@ -205,26 +156,6 @@ def test_a_row_of_more_images_than_are_asked_for():
     assert np.isnan(jax.jit(model.apply)(variables, *batch)).all()
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        (dict(patch_size=5), r"patches of 5x5 do not tile an image of 4x6: crop .* may be \[1, 2\]"),
-        (dict(pooling="avg"), "no pooling is named 'avg'"),
-        (dict(injection="all_layers"), "no injection is named 'all_layers'; did you mean 'every_layer"),
-        (dict(injection="lape"), r"'lape' normalises what is added to tokens, and rope\(\) adds nothing"),
-        (dict(remat="all"), "no remat is named 'all'"),
-        (dict(distillation_token=True, norm_after_pooling=True), "norm_after_pooling"),
-        (dict(encoding="rope(bse=1)"), "rope has no argument 'bse'"),
-        (dict(implementation="blocks"), "no implementation is named 'blocks'; .*known: auto, dense, blockwise"),
-        (dict(width=12), "rope: a head_dim.*6"),  # 6 channels cannot be shared evenly by two axes' pairs
-    ],
-)
-def test_a_mistake_is_told_with_its_mend(fields, message):
-    model = vit(encoding="rope").with_fields(**fields)
-    with pytest.raises(ValueError, match=message):
-        jax.eval_shape(lambda: model.init(jax.random.key(0), IMAGES, pj.grid(2, 3, prefix=1)))
-
-
 def test_sites_must_be_those_of_the_image():
     """A grid of as many patches too, but not where the image has them: height and width exchanged, for one."""
     model, (patches, site) = vit(encoding="rope"), packed([(4, 6)], 1, 10)
@@ -236,9 +167,3 @@ def test_sites_must_be_those_of_the_image():
     ):
         with pytest.raises(ValueError, match=message):
             jax.eval_shape(lambda images=images, wrong=wrong: model.init(jax.random.key(0), images, wrong))
-
-
-def test_images_need_not_be_square():
-    model = vit()
-    assert (model.patches(4, 6), model.patches(6, 4)) == ((2, 3), (3, 2))
-    assert model.sites(4, 6).position[-1].tolist() == [1, 2]

@@ -18,7 +18,7 @@ from posjax.attention.blockwise import SAVED, with_sink, without_sink
 from posjax.attention.dense import WHOLE, Operands, Part
 from posjax.attention.terms import DOCUMENT, ORDER, STANDS, biased, is_of_offset, lines_refusal, marks
 from posjax.attention.tiles import may_see, tile_bounds
-from posjax.attention.tpu.rows import EIGHT, LANES
+from posjax.attention.tpu.rows import EIGHT, side_of_block
 from posjax.attention.tpu.steps import (
     PARTLY,
     WHOLLY,
@@ -154,7 +154,7 @@ def pallas_tpu(
     """
     if reason := refusal(encoding, x):
         raise ValueError(f"the kernel for TPUs cannot: {reason}; take implementation='blockwise'")
-    blocks = blocks or (_block(len(x.q)), _block(len(x.k)))
+    blocks = blocks or (side_of_block(len(x.q), _BLOCKS), side_of_block(len(x.k), _BLOCKS))
     masks = encoding.mask().terms(x.q_site, x.k_site)
     all_stand = all(isinstance(site.prefix, np.ndarray) and not site.prefix.any() for site in (x.q_site, x.k_site))
     static = tuple(term.mask for term in masks), scale, x.q_order is not None, all_stand
@@ -165,15 +165,8 @@ def pallas_tpu(
     return with_sink(encoding, x.params, x.q_site, out, log_total, part)
 
 
-def _block(length: int) -> int:
-    """The side of the blocks for so many tokens: the largest of those to whose multiple the fewest are added."""
-    if length <= _BLOCKS[0]:
-        return -(-length // LANES) * LANES
-    return min(_BLOCKS, key=lambda block: -length % block)
-
-
 def _padded(length: int) -> int:
-    return length + -length % _block(length)
+    return length + -length % side_of_block(length, _BLOCKS)
 
 
 def _forward(plan: _Plan, given: tuple[Operands, _Tables]):

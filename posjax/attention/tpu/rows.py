@@ -15,6 +15,13 @@ from posjax.encoding import Array
 EIGHT, LANES = 8, 128  # the sides of a vector
 
 
+def side_of_block(length: int, sides: tuple[int, ...]) -> int:
+    """The side of the blocks for so many tokens: the largest of those to whose multiple the fewest are added."""
+    if length <= sides[0]:
+        return -(-length // LANES) * LANES
+    return min(sides, key=lambda side: -length % side)
+
+
 def in_eights(row: Float[Array, "H L"]) -> Float[jax.Array, "H 8 L"]:
     """Returns row[h, l - n + 7] for n = 0 ... 7, zeros beyond its end."""
     longer = jnp.pad(row, ((0, 0), (0, EIGHT - 1)))
