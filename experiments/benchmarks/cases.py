@@ -117,17 +117,10 @@ def window(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
         Contender(full, "jax", _attend("none")),
         Contender(f"{own} again", "jax", _attend("window(size=512)")),
     )
-    faster, linear = (10, 12), (1.1, None)
+    faster, bounds = dict.fromkeys(("f", "fb"), (10, 12)), dict.fromkeys(("f", "fb"), (1.1, None))
     goals = (
-        Goal("all keys / window of 512", full, own, {"f": faster, "fb": faster}, lambda cell: cell["length"] == 16384),
-        Goal(
-            "growth of the window's time over that of n",
-            own,
-            None,
-            {"f": linear, "fb": linear},
-            at_most=True,
-            grows=True,
-        ),
+        Goal("all keys / window of 512", full, own, faster, lambda cell: cell["length"] == 16384),
+        Goal("growth of the window's time over that of n", own, None, bounds, at_most=True, grows=True),
     )
     own_lengths = (2048, 8192) if quick else (4096, 16384, 65536)
     cells = [{**_HEAD, "mode": mode, "length": n} for mode in ("f", "fb") for n in lengths or own_lengths]
@@ -180,10 +173,8 @@ def step(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     limits = {spec: {"step": (limit, None)} for spec, limit in most.items()}
     costs = _over_none({"kind": "train_decoder"}, limits, cells, {"mode": ["step"]})
     peers, goals = [], []
-    for model, sizes in {
-        "decoder": dict(batch=32, depth=4, length=256),
-        "ViT": dict(batch=128, depth=6, length=65),
-    }.items():
+    models = {"decoder": dict(batch=32, depth=4, length=256), "ViT": dict(batch=128, depth=6, length=65)}
+    for model, sizes in models.items():
         kind, mode = {"kind": f"train_{model.lower()}", "spec": "learned"}, f"{model} step"
         cells.append({**shared, "mode": mode, **sizes})
         own, theirs = f"posjax {model}", f"torch.compile, {model}"
@@ -227,14 +218,12 @@ def newest(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     cells = [{**shared, **train, "mode": "step", "length": n} for n in lengths or ((64,) if quick else (256,))]
     cells += [{**shared, **decoding, "mode": "16 steps", "length": n} for n in lengths or ((64,) if quick else (512,))]
     times = {spec: dict.fromkeys(("step", "16 steps"), (limit, None)) for spec, limit in most.items()}
-    suite = _over_none({}, times, cells)
-    memory = [
-        goal._replace(
-            title=f"temporaries of {goal.title}", wanted={"step": goal.wanted["step"]}, quantity="temporaries"
-        )
+    suite, memory = _over_none({}, times, cells), dict(at_most=True, quantity="temporaries")
+    held = [
+        Goal(f"temporaries of {goal.title}", goal.over, goal.under, {"step": goal.wanted["step"]}, **memory)
         for goal in suite.goals
     ]
-    return suite._replace(goals=[*suite.goals, *memory])
+    return suite._replace(goals=[*suite.goals, *held])
 
 
 def _over_none(
@@ -308,23 +297,15 @@ def pipelines(quick: bool, lengths: Sequence[int] | None, threads: int, folder: 
     posjax, and no more than tokens and targets in torch.
     """
     cores = f"{threads} core{'s' * (threads > 1)}"
-    images = {
-        "mode": "images",
-        "image": 224,
-        "batch": 32,
-        "pictures": 128 if quick else 512,
-        "count": 4 if quick else 12,
-    }
+    pictures, count = (128, 4) if quick else (512, 12)
+    images = {"mode": "images", "image": 224, "batch": 32, "pictures": pictures, "count": count}
     randaug = {"augment": "inception_crop + flip + timm_randaug(std=0)", "policy": "rand-m9-inc1"}
     cells = [
         {"title": f"crop, {cores}", **images, "augment": "inception_crop", "policy": None},
         {"title": f"crop, flip, randaug, {cores}", **images, **randaug},
     ]
-    for n in lengths or (1024,):
-        title = f"windows of {n:,} tokens, {cores}"
-        cells.append(
-            {"title": title, "mode": "tokens", "length": n, "batch": 64, "tokens": 10**7, "count": 20 if quick else 60}
-        )
+    windows = {"mode": "tokens", "batch": 64, "tokens": 10**7, "count": 20 if quick else 60}
+    cells += [{"title": f"windows of {n:,} tokens, {cores}", "length": n, **windows} for n in lengths or (1024,)]
     own, theirs, alone = "posjax", "torch", {"folder": folder, "workers": 0}
     behind = f", {threads} worker{'s' * (threads > 1)}"
     read, tars, only = alone | {"kind": "read_images"}, {"packing": "tars"}, {"mode": ["images"]}

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Record = Mapping[str, Any]
-Cell = Mapping[
-    str, Any
-]  # "mode", "length" and the other sizes that its contenders share; "title" if it has a name of its own
+# "mode", "length" and the other sizes that its contenders share; "title" if it has a name of its own
+Cell = Mapping[str, Any]
 
 
 class Goal(NamedTuple):
@@ -88,12 +87,10 @@ def verdicts(records: Sequence[Record], goals: Iterable[Goal], controls: Mapping
             floor, aim = goal.wanted[record["cell"]["mode"]]
             wanted = f"at most {floor:g}" if goal.at_most else f"at least {floor:g}"
             wanted += f" (aim {aim:g})" if aim is not None and not goal.at_most else ""
-            unit, text = "", f"{value:.2f}"
-            if not goal.under:
-                unit, text = "" if goal.grows else " MiB", f"{value:.3g}"
-            judged = verdict(value, floor, aim, goal.at_most)
-            shown = f"{control:.2f}" if control else ""
-            findings.append(Finding(goal.title, cell_text(record), text + unit, wanted + unit, judged, shown))
+            unit = "" if goal.under or goal.grows else " MiB"
+            value_text = f"{value:.2f}" if goal.under else f"{value:.3g}{unit}"
+            judged, shown = verdict(value, floor, aim, goal.at_most), f"{control:.2f}" if control else ""
+            findings.append(Finding(goal.title, cell_text(record), value_text, wanted + unit, judged, shown))
     return findings
 
 

@@ -115,7 +115,9 @@ def _peers() -> Iterator[Contender]:
 def training_text(doc: str, suite: Suite, records: Sequence[Record]) -> str:
     """Returns the table, what became of the targets, and what was not measured; the latest record of a contender counts."""
     latest = {(record["cell"]["run"], record["contender"]): record for record in records}
-    measured = {key: record for key, record in sorted(latest.items(), key=_order) if not record["skip"]}
+    measured = {
+        key: record for key, record in sorted(latest.items(), key=lambda item: item[0][0]) if not record["skip"]
+    }
     header = ("run", "contender", "a second", "MFU", "ms a step", "IQR", "steps", "compiling s", "temporaries MiB")
     header = (*header, "peak MiB", "speed over", "kernels", "target on one H100")
     rows = [[escape_markdown(text) for text in _row(key, measured)] for key in measured]
@@ -134,17 +136,12 @@ def training_text(doc: str, suite: Suite, records: Sequence[Record]) -> str:
 Key = tuple[str, str]  # run, contender
 
 
-def _order(item: tuple[Key, Record]) -> str:
-    return item[0][0]
-
-
 def _row(key: Key, measured: Mapping[Key, Record]) -> list[str]:
     record, (run, name) = measured[key], key
     unit, speed = rate(record)
-    over, ratio, kernels = _reference(key, measured), "", record.get("kernels", {})
+    over, ratio, kernels, share = _reference(key, measured), "", record.get("kernels", {}), record.get("mfu")
     if over not in (None, key):
         ratio = f"{speed / rate(measured[over])[1]:.2f} x {over[1] if over[0] == run else ': '.join(over)}"
-    share = record.get("mfu")
     if over and not _is_own(name) and (theirs := measured[over]["mfu"]) is not None:
         share = theirs * speed / rate(measured[over])[1]
     return [
@@ -174,23 +171,19 @@ def _reference(key: Key, measured: Mapping[Key, Record]) -> Key | None:
 
     posjax is compared with the fastest peer of the run, in B with `none`, in F with A; a peer with posjax under its encoding.
     """
-    run, name = key
+    (run, name), device = key, measured[key]["device"]
     if not _is_own(name):
         wanted = [(run, f"posjax {name.rpartition(', ')[2]}")]
     elif run in "BF":
         wanted = [("B", _NONE) if run == "B" else ("A", _ROPE)]
     else:
         wanted = [other for other in measured if other[0] == run and not _is_own(other[1])]
-    there = [other for other in wanted if other in measured and _comparable(measured[other], measured[key])]
+    there = [other for other in wanted if other in measured and measured[other]["device"] == device]
     return max(there, key=lambda other: rate(measured[other])[1], default=None)
 
 
 def _is_own(name: str) -> bool:
     return name.startswith("posjax ")
-
-
-def _comparable(first: Record, second: Record) -> bool:
-    return first["device"] == second["device"]
 
 
 def _has_target(key: Key, record: Record) -> bool:
@@ -204,13 +197,12 @@ def targets(measured: Mapping[Key, Record]) -> list[str]:
     for key, record in measured.items():
         if _has_target(key, record):
             (unit, speed), least = rate(record), _SPEEDS[key[0]]
-            lines.append(
-                f"{': '.join(key)}: at least {least:,} {unit} a second: {_verdict(speed >= least)}, {speed:,.0f}."
-            )
+            held = _verdict(speed >= least)
+            lines.append(f"{': '.join(key)}: at least {least:,} {unit} a second: {held}, {speed:,.0f}.")
     none = measured.get(("B", _NONE))
     for spec, most in _COSTS.items():
         record = measured.get(("A" if spec == "rope" else "B", f"posjax {spec}{_parts(spec)}"))
-        if record and none and _comparable(record, none) and record["versions"]["platform"] != "cpu":
+        if record and none and record["device"] == none["device"] and record["versions"]["platform"] != "cpu":
             cost = seconds(record) / seconds(none) - 1
             lines.append(f"{spec} within {most:.0%} of none: {_verdict(cost <= most)}, {cost:+.1%} a step.")
     return lines
