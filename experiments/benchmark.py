@@ -16,12 +16,9 @@
     python -m experiments.benchmark training --peers_python=../peers/bin/python --out=DIR      # the same, of training steps
     python -m experiments.benchmark pipelines --peers_python=../peers/bin/python --out=results/pipelines     # --threads=all
 
-Every contender has a process of its own; see the head of the table for how it is measured. Under --out: table.md,
-results.jsonl and a plot of each suite. New measurements replace old ones of their suite there. Errors are one line and exit
-code 2.
-
-Peers: torch and transformers, which posjax does not need. --peers_python names a Python that has them (pip install torch
-transformers); missing packages are left out, with a line that says so.
+Every contender has a process of its own; the head of the table says how it is measured. Under --out: table.md, results.jsonl
+and a plot of each suite. New measurements replace old ones of their suite there. Errors are one line and exit code 2.
+--peers_python names a Python that has torch and transformers; contenders whose package is missing are left out.
 
 context: every program of a decoder (forward pass, training step, step of cached decoding; dense, blockwise and windowed
 attention) is compiled for every length, which tells its memory without using it, unless it is predicted to need more than
@@ -59,7 +56,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from experiments import cli
 from experiments.benchmarks import accelerator, cases, compiled, described, inputs, machine, plan, runner, table
@@ -86,7 +83,6 @@ _APART = PUBLISHED, PIPELINES, CONTEXT, PLAN, ACCELERATOR, COMPILED, TRAINING = 
 )
 _SUITES = list(dict.fromkeys((*SUITES, *_APART, "all")))
 OUT = cli.RUNS / "benchmark"
-_CORES = {"1": (1,), "all": (0,), "1,all": (1, 0)}  # numbers of cores, 0 for all
 _DAY = 86_400.0  # seconds: the step of a large model may take minutes to compile
 _COMPILING = 7200.0  # seconds: so long may a program of the table be compiled
 _STEPS = 300.0  # seconds: so long may a training's step be compiled and taken; more is a hang
@@ -94,19 +90,18 @@ _STEPS = 300.0  # seconds: so long may a training's step be compiled and taken; 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    argv, config = sys.argv[1:] if argv is None else argv, None
+    argv = sys.argv[1:] if argv is None else argv
     made = parser(next((word for word in argv if word in _SUITES), ""))
-    if {CONTEXT, PLAN} & set(argv):
-        config, args = cli.read(made, argv)
-    else:
-        args = made.parse_args(argv)
+    config, args = cli.read(made, argv) if {CONTEXT, PLAN} & set(argv) else (None, made.parse_args(argv))
 
     def work() -> None:
-        if not args.list:
-            args.out = cli.writable(args.out)
-        left = sum(_measure(job, args) for job in _jobs(config, argv, args))
-        if not args.list:
-            write(args.out, left)
+        if args.list:
+            for job in _jobs(config, argv, args):
+                turns = chosen_turns(job.make(args.quick, args.lengths, job.threads[0]), args)
+                print(*(f"{cell_name(cell)}: {c.name}" for cell, part in turns for c in part), sep="\n")
+            return
+        args.out = cli.writable(args.out)
+        write(args.out, sum(_measure(job, args) for job in _jobs(config, argv, args)))
 
     return cli.answer(work, args.imports, traceback=args.traceback)
 
@@ -130,7 +125,7 @@ def parser(suite: str) -> argparse.ArgumentParser:
         add("--config", metavar="FILE", help="config of a training")
     if suite in (*SUITES, "all", CONTEXT):
         about = "1, all or 1,all: one pinned core, all cores (default: 1, and all for attention, window and context)"
-        add("--threads", choices=list(_CORES), metavar="CORES", help=about)
+        add("--threads", choices=("1", "all", "1,all"), metavar="CORES", help=about)
         lengths = lambda text: tuple(sorted(map(cli.positive, text.split(","))))  # noqa: E731
         add("--lengths", type=lengths, metavar="N,N", help="tokens, instead of the suite's own")
         about = "most for a program, as 24GiB (default: half of the free memory)"
@@ -188,13 +183,13 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
 
     Raises:
       ValueError: the config, the checkpoint, a machine or an accelerator does not do; jax does not start.
-      ImportError: a compiler is not installed.
+      ImportError: a compiler or a package is not installed.
     """
     free, quick = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), args.quick
     limits = dict(cell_seconds=args.cell_seconds or (4 if quick else 15), memory_bytes=args.memory or free / 2)
     settings = runner.Settings(3 if quick else 9, call_seconds=args.call_seconds or (2 if quick else 45), **limits)
     cores = len(os.sched_getaffinity(0))
-    counts = {name: [count or cores for count in counts] for name, counts in _CORES.items()}
+    counts = {"1": [1], "all": [cores], "1,all": [1, cores]}
     command = cli.command_line("benchmark", argv)
     if args.suite == CONTEXT:
         given, case = inputs.case_of(config, settings.memory_bytes, args.window, args.batch, args.imports)
@@ -239,11 +234,7 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
 
 
 def _accelerator_job(args: argparse.Namespace, cores: int) -> Job:
-    """Returns the checks of this machine's accelerator, until the time is over.
-
-    Raises:
-      ValueError: jax does not start here.
-    """
+    """Returns the checks of this machine's accelerator, until the time is over."""
     end, versions = time.monotonic() + args.seconds, _versions(cores)
     limits = dict(cell_seconds=args.cell_seconds or 2.0, call_seconds=args.call_seconds or 10.0)
     settings = runner.Settings(rounds=5, prepare_seconds=120.0, **limits)
@@ -257,10 +248,6 @@ def _training_job(args: argparse.Namespace, cores: int, command: str) -> Job:
     """Returns the training steps of posjax, and of its peers if a Python was named, until the time is over.
 
     A record is kept if the commit, the flags and posjax' versions are the same. A peer without its package is tried again.
-
-    Raises:
-      ValueError: jax does not start here.
-      ImportError: a package that trainings need is missing.
     """
     require(f"benchmark {TRAINING}", "ml_collections", "grain", "tensorflow_datasets", "PIL", "orbax")
     end = time.monotonic() + args.seconds
@@ -299,12 +286,9 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
     """
     began, about, left = time.monotonic(), machine.about(), 0
     index, count = args.part
-    for threads in job.threads[:1] if args.list else job.threads:
+    for threads in job.threads:
         suite = job.make(args.quick, args.lengths, threads)
         turns = chosen_turns(suite, args)
-        if args.list:
-            print(*(f"{cell_name(cell)}: {c.name}" for cell, part in turns for c in part), sep="\n")
-            return 0
         path = args.out / ("results.jsonl" if count == 1 else f"results-{index}of{count}.jsonl")
         if job.keeps is not None:
             done = [record for record in _records(args.out, job.name) if job.keeps(record)]
@@ -312,9 +296,8 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
             turns = [(cell, part) for cell, part in turns if (cell["title"], part[0].name) not in names]
             print(f"{len(turns)} to measure, {len(done)} are there already", flush=True)
         elif path.exists():  # drops the records of an earlier run of the suite
-            kept = [
-                record for record in read_jsonl(path) if (record["suite"], record["threads"]) != (job.name, threads)
-            ]
+            own = job.name, threads
+            kept = [record for record in read_jsonl(path) if (record["suite"], record["threads"]) != own]
             path.unlink()
             append_jsonl(path, kept)
         left = sum(len(part) for _, part in turns)
@@ -322,29 +305,16 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
         cpus = [max(os.sched_getaffinity(0))] if threads == 1 else None
         pythons = {"jax": sys.executable, "torch": args.peers_python or sys.executable}
         begin = functools.partial(runner.Worker, pythons=pythons, cpus=cpus, threads=threads)
-        with _progress(job, left, threads) as progress:
-            write = functools.partial(print, flush=True) if progress is None else progress.write
-            for records in runner.run_suite(suite, turns, begin, job.settings, end=job.end):
-                records = [{**record, **shared} for record in records]
-                append_jsonl(path, records)
-                left -= len(records)
-                for record in records:
-                    text = f"{cell_text(record)}: {record['contender']}: {table.outcome(record)}"
-                    write(f"{time.monotonic() - began:6.0f} s  {text}")
-                if progress is not None:
-                    progress.update(len(records))
-                write_table(args.out, left if job.keeps else 0)
+        for records in runner.run_suite(suite, turns, begin, job.settings, end=job.end):
+            records = [{**record, **shared} for record in records]
+            append_jsonl(path, records)
+            left -= len(records)
+            for record in records:
+                text = f"{cell_text(record)}: {record['contender']}: {table.outcome(record)}"
+                print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
+            write_table(args.out, left if job.keeps else 0)
     job.check(_records(args.out, job.name))
     return left
-
-
-def _progress(job: Job, total: int, threads: int) -> Any:
-    """Returns a bar of contenders, or None in a context: a bare machine with an accelerator may lack its library."""
-    if job.keeps is not None:
-        return contextlib.nullcontext()
-    from experiments.progress import bar
-
-    return bar(total, "contender", desc=f"{job.name}, {threads} core{'s' if threads > 1 else ''}")
 
 
 def chosen_turns(suite: cases.Suite, args: argparse.Namespace) -> list[cases.Turn]:
@@ -389,10 +359,10 @@ def write_table(out: pathlib.Path, left: int = 0) -> str:
 
 def _section(name: str, records: Sequence[Record], left: int) -> str:
     """Returns the tables of a suite."""
-    if name in (CONTEXT, PLAN):
-        if name == PLAN and "programs" in records[-1]:
-            return machines_text(records)
-        return inputs.inputs_text(records) if name == CONTEXT else plan.plan_text(records)
+    if name == CONTEXT:
+        return inputs.inputs_text(records)
+    if name == PLAN:
+        return machines_text(records) if "programs" in records[-1] else plan.plan_text(records)
     if name in SUITES:
         return table.suite_text(inspect.getdoc(SUITES[name]), SUITES[name](False, None, 1), records)
     make = accelerator.accelerator if name == ACCELERATOR else training

@@ -117,11 +117,10 @@ def outcome(record: Record) -> str:
     if record["skip"]:
         return record["skip"]
     if seconds(record):
-        speeds = [
-            f"{record[f'{unit}_per_s']:,.0f} {unit}/s, " for unit in ("tokens", "images") if f"{unit}_per_s" in record
-        ]
-        speeds += [f"{_speed(record)}/s, "] if "items" in record else []
-        return "".join(speeds) + duration(seconds(record))
+        units = [unit for unit in ("tokens", "images") if f"{unit}_per_s" in record]
+        speeds = [f"{record[f'{unit}_per_s']:,.0f} {unit}/s" for unit in units]
+        speeds += [f"{_speed(record)}/s"] if "items" in record else []
+        return ", ".join([*speeds, duration(seconds(record))])
     results = {name: result for name, result in record.get("found", {}).items() if "refused" not in result}
     texts = [f"{name} {'agrees' if agrees(record, result) else 'DIFFERS'}" for name, result in results.items()]
     return ", ".join(texts) or "compiled"
