@@ -80,14 +80,14 @@ def frequency_use(
     if site is not None:
         stand = np.flatnonzero((np.asarray(site.prefix) == 0) & (np.asarray(site.segment) > 0))
         q, k = np.asarray(q)[:, stand], np.asarray(k)[:, stand]
-    query, key = (_mean_norms(x, pairs) for x in (q, k))
+
+    def mean_norms(x: Float[Array, "B T H D"]) -> Float[np.ndarray, "B H P"]:
+        first, second = np.moveaxis(np.asarray(x, np.float64)[..., np.asarray(pairs)], -1, 0)
+        return np.hypot(first, second).mean(axis=1)
+
+    query, key = mean_norms(q), mean_norms(k)
     key = np.repeat(key, query.shape[1] // key.shape[1], axis=1)
     return FrequencyUse(query.mean(axis=0), key.mean(axis=0), (query * key).mean(axis=0))
-
-
-def _mean_norms(x: Float[Array, "B T H D"], pairs: list[tuple[int, int]]) -> Float[np.ndarray, "B H P"]:
-    first, second = np.moveaxis(np.asarray(x, np.float64)[..., np.asarray(pairs)], -1, 0)
-    return np.hypot(first, second).mean(axis=1)
 
 
 def _units(site: Site, placed: Site) -> Float[np.ndarray, " A"]:

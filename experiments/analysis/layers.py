@@ -54,3 +54,7 @@ def look(model: Any, params: Any, batch: Array, site: Site, score: Score | None 
         weights = [score(layer, each) for layer, each in enumerate(weights)]
     tokens = [trunk[name][0] for name in ("tokens_in", *(f"tokens_{layer}" for layer in range(model.depth)))]
     return Layers(output, weights, *rest, tokens)
+
+
+def no_weights(layer: int, weights: Array) -> None:
+    """Keeps nothing of a layer's weights: a score of `look`."""

@@ -222,7 +222,8 @@ def _robustness(images: Pictures, tick: Tick) -> Group:
             return np.concatenate(answers)
 
         rng = np.random.default_rng(0)  # the same shuffles for every seed
-        shuffled.append(probes.right_when_shuffled(predict, pixels, labels, images.patch, SHARES, rng))
+        mixed = (probes.shuffle_patches(pixels, images.patch, share, rng) for share in SHARES)
+        shuffled.append(np.stack([predict(each) == labels for each in mixed]))
         moved = probes.right_when_translated(predict, pixels, labels, shifts, images.padding)
         translated.append(moved.mean(axis=1))
     several = len(subject.params) > 1

@@ -4,13 +4,11 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from posjax import data
 from posjax.models import ViT
 from posjax.training.classification import scores
-from posjax.training.evaluate import evaluate, make_score
 from posjax.training.tasks import Task
 
 
@@ -87,11 +85,6 @@ class AtBudget:
         patches = data.normalise(batch["patches"], **self._normal)
         logits = self._model.apply({"params": params}, patches, data.site_of(batch), num_images=1)
         return scores(logits, batch["label"], batch["weight"])
-
-
-def measure(images: AtSize | AtBudget, params: Any) -> dict[str, np.ndarray]:
-    """{"accuracy": [R], "loss": [R]} of an ensemble."""
-    return evaluate(images, make_score(images), params)
 
 
 class BriefEvaluation:

@@ -20,6 +20,8 @@ from posjax.training.long_task import LongDocuments, decoding_task
 from posjax.training.runs import Run, is_run, load_run
 from posjax.training.tasks import LanguageModel
 
+_NO_RETRIEVAL = dict(share=0.0, weight=0.0, tasks=())
+
 
 class Weights(NamedTuple):
     """An ensemble, with the hash and metrics of its training.
@@ -67,7 +69,7 @@ def load_decoder(checkpoint: pathlib.Path, table: ConfigDict) -> Weights:
         raise ValueError(f"{checkpoint} holds no decoder but the task {run.config.task!r}")
     config = ConfigDict(run.config.to_dict())
     if "retrieval" not in config.data:  # a fine-tune then is on text alone
-        config.data.update(files=config.data.get("files"), retrieval=_no_retrieval())
+        config.data.update(files=config.data.get("files"), retrieval=ConfigDict(_NO_RETRIEVAL))
     config.steps = run.step
     return Weights(run._replace(config=config), row_hash(config), {}, checkpoint)
 
@@ -92,23 +94,18 @@ def config_of_start(start: Start, table: ConfigDict) -> ConfigDict:
       ValueError: the trained length is not known.
     """
     config = ConfigDict(training_of(table, {}, "--checkpoint").to_dict())
-    config.model = ConfigDict(
-        {"kind": AS_INIT} | {name: table.model[name] for name in ("implementation", "scan", "remat")}
-    )
+    own = {name: table.model[name] for name in ("implementation", "scan", "remat")}
+    config.model = ConfigDict({"kind": AS_INIT} | own)
     if table.get("finetune"):
         config.model.param_dtype = table.model.param_dtype
     config = ConfigDict(as_started(config, start).to_dict())
     trained = table.get("trained_length") or getattr(start.model, "length", None)
     if trained is None:
         raise ValueError(f"{start.path} does not say how long sequences in training were: set config.trained_length")
-    config.data.length, config.data.retrieval = trained, _no_retrieval()
+    config.data.length, config.data.retrieval = trained, ConfigDict(_NO_RETRIEVAL)
     config.steps, config.eval_tokens = 0, None
     config.eval_lengths = (min(table.measures.lengths.lengths),)
     return config.lock()
-
-
-def _no_retrieval() -> ConfigDict:
-    return ConfigDict(dict(share=0.0, weight=0.0, tasks=()))
 
 
 def kept_weights(row: Row, workdir: pathlib.Path, seeds: tuple[int, ...]) -> Weights:

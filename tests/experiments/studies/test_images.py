@@ -9,7 +9,7 @@ import pytest
 from drawn import drawn
 from small import small_vit
 
-from experiments.studies.images import Originals, measure
+from experiments.studies.images import Originals
 from experiments.studies.readings import RESIZED, read_as, resized
 from posjax import data
 from posjax.encodings.resize import resize
@@ -75,8 +75,8 @@ def test_measured_at_the_resolution_of_training_it_is_the_plain_evaluation(data_
     task = make_task(config)
     params = drawn(jax.vmap(task.init), jax.random.split(jax.random.key(0), SEEDS))
     assert image_channels(params) == 1
-    images = Originals(config.data, None, 1).at_size((8, 8))
-    found, wanted = measure(images(task.model, 64), params), evaluate(task, make_score(task), params)
+    images = Originals(config.data, None, 1).at_size((8, 8))(task.model, 64)
+    found, wanted = (evaluate(each, make_score(each), params) for each in (images, task))
     np.testing.assert_array_equal(found["accuracy"], wanted["accuracy"])
     np.testing.assert_array_equal(found["loss"], wanted["loss"])
 
@@ -147,5 +147,3 @@ def test_some_of_the_images_are_spread_over_the_split(data_dir):
     whole, some = (Originals(config.data, limit, 1).images for limit in (None, 7))
     assert len(some) == 7
     np.testing.assert_array_equal(some[6], whole[6 * len(whole) // 7])
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        Originals(config.data, 0, 1)
