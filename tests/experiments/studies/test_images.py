@@ -108,16 +108,6 @@ def test_grids_of_equal_count_are_not_taken_for_each_other():
     assert np.isfinite(logits(changed, wide, image)).all()
 
 
-@pytest.mark.slow
-def test_ntk_and_rescaling_are_other_models_at_other_resolutions():
-    model, params = ensemble("axial_rope(base=100)")
-    image = noise(2, 16, 16, 1)
-    specs = ("fit_grid(height=4, width=4) >> axial_rope(base=100)", "axial_rope(base=100, scaling=ntk(factor=2))")
-    found = [logits(*under(model, params, spec, (16, 16)), image) for spec in (AS_TRAINED, *specs)]
-    for a, b in ((0, 1), (0, 2), (1, 2)):
-        assert np.abs(found[a] - found[b]).max() > 1e-4
-
-
 def test_a_resolution_has_whole_patches():
     assert scaled_size((128, 96), 0.75, 8) == (96, 72)
     assert scaled_size((128, 96), 1.125, 8) == (144, 112)

@@ -188,14 +188,11 @@ def test_readings_of_pretrained_models_change_the_layers_without_a_window(label,
     ("change", "field"),
     [
         ({"notes": 3}, "notes"),
-        ({"seeds": (1, 1)}, "seeds"),
         ({"titel": "x"}, "title"),
         ({"tune": {"learning_rates": (1e-3,)}}, "seeds"),
         ({"axis": {"title": "size", "values": {"b": 1}}}, "axis"),
         ({"rows": {"a": {"stepps": 1}}}, "steps"),
-        ({"encodings": {"a": "ropee"}}, "rope"),
         ({"encodings": {}}, "encodings"),
-        ({"variants": {"nnone": {"x": "rope"}}}, "variants"),
         ({"variants": {"none": {"none": "rope"}}}, "'none'"),
         ({"measures": {"score": {}}}, "scores"),
     ],
@@ -216,9 +213,7 @@ def test_seeds_of_the_command_line_are_whole_numbers():
 
 def test_a_pattern_over_layers_is_said_to_be_one_row(warnings):
     assert len(rows(single(), encodings=["none,learned,rope", "rope"])) == 2
-    assert warnings == [
-        "none,learned,rope is one row, a pattern over layers; for a row each: --encodings none learned rope"
-    ]
+    assert "none,learned,rope is one row, a pattern over layers" in warnings[0]
 
 
 def test_an_encoding_is_not_compared_with_itself():
@@ -227,9 +222,7 @@ def test_an_encoding_is_not_compared_with_itself():
 
 
 def test_random_data_are_refused():
-    with pytest.raises(
-        ValueError, match=r"row 'none' of 'synthetic_images_vit': data\.name='synthetic_images' is random"
-    ):
+    with pytest.raises(ValueError, match=r"data\.name='synthetic_images' is random"):
         plan(single(data={"name": "synthetic_images"}), encodings=("none",), seeds="0")
 
 
