@@ -16,8 +16,8 @@
     python -m experiments.benchmark training --peers_python=../peers/bin/python --out=DIR      # the same, of training steps
     python -m experiments.benchmark pipelines --peers_python=../peers/bin/python --out=results/pipelines     # --threads=all
 
-Every contender has a process of its own; the head of the table says how it is measured. Under --out: table.md, results.jsonl
-and a plot of each suite. New measurements replace old ones of their suite there. Errors are one line and exit code 2.
+Every contender has a process of its own; the head of the table says how it is measured. Under --out: table.md and
+results.jsonl. New measurements replace old ones of their suite there. Errors are one line and exit code 2.
 --peers_python names a Python that has torch and transformers; contenders whose package is missing are left out.
 
 context: every program of a decoder (forward pass, training step, step of cached decoding; dense, blockwise and windowed
@@ -62,7 +62,6 @@ from experiments import cli
 from experiments.benchmarks import accelerator, cases, compiled, described, inputs, machine, plan, runner, table
 from experiments.benchmarks.compiled_page import compiled_text, machines_text
 from experiments.benchmarks.findings import Record, cell_name, cell_text
-from experiments.benchmarks.plots import against_length
 from experiments.benchmarks.training import training, training_text
 from experiments.benchmarks.units import bytes_of
 from experiments.studies.environment import add_fast_flags, set_fast_flags
@@ -101,7 +100,8 @@ def main(argv: list[str] | None = None) -> int:
                 print(*(f"{cell_name(cell)}: {c.name}" for cell, part in turns for c in part), sep="\n")
             return
         args.out = cli.writable(args.out)
-        write(args.out, sum(_measure(job, args) for job in _jobs(config, argv, args)))
+        print(write_table(args.out, sum(_measure(job, args) for job in _jobs(config, argv, args))))
+        print(args.out / "table.md", *sorted(args.out.glob("results*.jsonl")), sep="\n")
 
     return cli.answer(work, args.imports, traceback=args.traceback)
 
@@ -372,20 +372,6 @@ def _section(name: str, records: Sequence[Record], left: int) -> str:
         suite = suite._replace(note=f"{suite.note}\n\n{more}")
     text = table.suite_text if name == ACCELERATOR else training_text
     return text(inspect.getdoc(make), suite, records)
-
-
-def write(out: pathlib.Path, left: int = 0) -> None:
-    """Writes the table and the plots of all records, and prints it."""
-    text, records, paths = write_table(out, left), _records(out), []
-    for name in (*SUITES, CONTEXT):
-        own = [record for record in records if record["suite"] == name]
-        if panels := inputs.input_panels(own) if own and name == CONTEXT else table.cost_panels(own):
-            from posjax.describe.figures import save
-
-            figure = against_length(panels, columns=2 if name == CONTEXT else 3)
-            paths.append(save(figure, out / f"{name}.png", dpi=120))
-    print(text)
-    print(out / "table.md", *sorted(out.glob("results*.jsonl")), *paths, sep="\n")
 
 
 if __name__ == "__main__":

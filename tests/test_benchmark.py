@@ -243,8 +243,6 @@ def test_the_table_has_goals_figures_and_reasons():
     assert r"* x\|y, n=2048 f, 1 core: no \*gcc\*" in text
     others = [{**record, "about": about} for record in records for about in (ABOUT, {**ABOUT, "processor": "Q"})]
     assert [line[:7] for line in table.about_text(others).splitlines() if "jax 1" in line] == ["* s: P,", "* s: Q,"]
-    panels = table.cost_panels([*records, record("ours", [5.0], length=4096)])
-    assert panels[0].curves["ours"] == {2048: 2000.0, 4096: 5000.0}
 
 
 @pytest.mark.parametrize("name", benchmark.SUITES)
@@ -265,28 +263,20 @@ def test_the_command_writes_and_replaces(tmp_path, monkeypatch, capsys):
     assert benchmark.main(line) == 0
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 6  # 3 contenders, 2 lengths
     assert "| posjax window(512) |" in (tmp_path / "table.md").read_text()
-    assert (tmp_path / "window.png").stat().st_size > 1000
     capsys.readouterr()
     assert benchmark.main([*line, "--list", "--only=f: posjax window(512) again", "--part=2/2"]) == 0
     assert capsys.readouterr().out == "H=4 n=8192 f: posjax window(512) again\n"
-
-
-DECODER, STUDY = (f"--config=configs/{name}.py" for name in ("decoder", "data_size"))
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("window --only=nobody", "--only=nobody"),
-        ("accelerator --part=5/4", "5/4"),
         ("accelerator --quick", "--quick"),
-        ("attention --memory=24GB", "write it as 24GiB"),
         ("published --checkpoint=nowhere", "config.json"),
-        (f"context {DECODER} --lengths=64", "two lengths or more"),
+        ("context --config=configs/decoder.py --lengths=64", "two lengths or more"),
         ("context", "--config=FILE is missing"),
-        (f"plan {DECODER} --accelerators=h10", "did you mean 'h100'"),
-        (f"plan {STUDY} --row=nobody", "the study trains no such row"),
-        (f"plan {DECODER} --row=rope", "--config is of a single run"),
+        ("plan --config=configs/decoder.py --accelerators=h10", "did you mean 'h100'"),
     ],
 )
 def test_mistakes_are_one_line(line, message, capsys):

@@ -12,7 +12,6 @@ import numpy as np
 
 from experiments.benchmarks.cases import Contender, Suite
 from experiments.benchmarks.findings import Record, seconds
-from experiments.benchmarks.plots import Panel
 from experiments.benchmarks.units import duration, gib
 from posjax.describe.markdown import grid
 from posjax.jsonl import strict
@@ -99,21 +98,6 @@ def inputs_text(records: Sequence[Record]) -> str:
             f"Model: {model}; {given['batch']} x length tokens, window {given['window']}.",
         )
     )
-
-
-def input_panels(records: Sequence[Record]) -> list[Panel]:
-    """Memory and time of each kind of work."""
-    given, panels = records[0]["given"], []
-    quantities = (
-        ("held_bytes", 2**30, "memory", "GiB", given["memory"], gib(given["memory"])),
-        ("seconds", 1, "time of a call", "seconds", given["seconds"], f"{given['seconds']:g} s"),
-    )
-    for work in dict.fromkeys(record["cell"]["mode"] for record in records):
-        series = {attention: own for (attention, mode), own in _series(records).items() if mode == work}
-        for quantity, scale, title, unit, limit, name in quantities:
-            curves = {a: {n: value / scale for n, value in _points(own, quantity)} for a, own in series.items()}
-            panels.append(Panel(f"{work}: {title}", unit, curves, (limit / scale, name)))
-    return panels
 
 
 def fit(points: Sequence[tuple[int, float]], degree: int) -> Callable[[int], float]:
