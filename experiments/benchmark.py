@@ -163,7 +163,6 @@ class Job(NamedTuple):
       make: function of (quick, lengths, threads).
       threads: numbers of cores.
       given: the field `given` of every record; None if they have none.
-      check: refuses the records of a suite that measured nothing, with a ValueError.
       end: time of `time.monotonic` at which to stop.
       keeps: whether a record of an earlier call is kept; None: the suite is measured anew.
     """
@@ -173,7 +172,6 @@ class Job(NamedTuple):
     threads: Sequence[int]
     settings: runner.Settings
     given: Mapping[str, object] | None = None
-    check: Callable[[Sequence[Record]], None] = lambda records: None
     end: float = math.inf
     keeps: Callable[[Record], bool] | None = None
 
@@ -196,7 +194,7 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
         given |= {"seconds": args.seconds, "command": command}
         settings = settings._replace(memory_bytes=2 * settings.memory_bytes, call_seconds=given["seconds"])
         make = functools.partial(inputs.inputs_suite, case)
-        return [Job(CONTEXT, make, counts[args.threads or "all"], settings, given, inputs.refuse_unmeasured)]
+        return [Job(CONTEXT, make, counts[args.threads or "all"], settings, given)]
     if args.suite == PLAN:
         config = plan.config_of_row(config, args.row, args.checkpoint)
         given = plan.given_of(config, args.accelerators) | {"command": command}
@@ -208,7 +206,7 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
             described.require_compilers(machines)
             cache = "" if args.list else str(args.out / "programs.jsonl")
             make = lambda *_: compiled.plan_suite(argv, args.imports, machines, cache)  # noqa: E731
-        return [Job(PLAN, make, [cores], settings._replace(prepare_seconds=_DAY), given, plan.refuse_unmeasured)]
+        return [Job(PLAN, make, [cores], settings._replace(prepare_seconds=_DAY), given)]
     if args.suite in (ACCELERATOR, TRAINING):
         cores = max(2, cores)  # more than one are timed by the clock, which an accelerator needs
         return [_accelerator_job(args, cores) if args.suite == ACCELERATOR else _training_job(args, cores, command)]
@@ -313,7 +311,8 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
                 text = f"{cell_text(record)}: {record['contender']}: {table.outcome(record)}"
                 print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
             write_table(args.out, left if job.keeps else 0)
-    job.check(_records(args.out, job.name))
+    if job.name == PLAN and (reason := _records(args.out, PLAN)[0]["skip"]):
+        raise ValueError(reason)
     return left
 
 

@@ -141,9 +141,8 @@ def _of_layer(subject: Subject, index: int, layers: Layers, turning: Waves | Non
         numbers["band"] = np.log2(2 * np.pi / np.maximum(most, 1e-12) / seen)
     own = subject.params[0]["trunk"][f"block_{index}"]["attention"]
     if "query_norm" in own and own["query_norm"]["scale"].shape == (subject.dims.head_dim,):
-        gains = (
-            subject.model.block.norm_offset + np.asarray(own[f"{name}_norm"]["scale"]) for name in ("query", "key")
-        )
+        offset = subject.model.block.norm_offset
+        gains = (offset + np.asarray(own[f"{name}_norm"]["scale"]) for name in ("query", "key"))
         gain_use = frequency_use(*(gain[None, None, None] for gain in gains), turning.pairs).product
         numbers["gains"] = share_of_pairs(gain_use, magnitude[:1], 0.25)
     query, key = encoding.rotate(params, query, sites(len(query)), key, sites(len(key)))

@@ -173,9 +173,8 @@ def _moved(study: StudyRecords) -> Iterator[Section]:
             "The share of the table's variance that a code of the row plus a code of the column explains, and each alone; "
             "beside it that of the table with its rows shuffled. Means over groups of channels."
         )
-        grids = table(
-            study, [vit.TABLE, vit.SHUFFLED_TABLE], dict.fromkeys((vit.BOTH, vit.ROW, vit.COLUMN), (4, 1)), "row"
-        )
+        shares = dict.fromkeys((vit.BOTH, vit.ROW, vit.COLUMN), (4, 1))
+        grids = table(study, [vit.TABLE, vit.SHUFFLED_TABLE], shares, "row")
         yield Section("A grid in the table", text, table=grids)
     columns = dict.fromkeys((CLS, MEAN), (4, 1))
     if rows := [row for row in rows_with(study, MEAN) if row not in (ALONG, IN_PLACE)]:

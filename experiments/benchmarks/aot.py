@@ -135,10 +135,8 @@ def layer(case: Mapping[str, Any], mesh: Mesh | AbstractMesh) -> tuple[Any, tupl
     one = jnp.zeros((1, *inputs.shape[1:]), inputs.dtype)
     variables = jax.eval_shape(lambda: model.init(jax.random.key(0), one, site))
     whole = NamedSharding(mesh, PartitionSpec())
-    shapes = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole), (variables, inputs)
-    )
-    return jax.jit(jax.value_and_grad(loss)), shapes
+    placed = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole)  # noqa: E731
+    return jax.jit(jax.value_and_grad(loss)), jax.tree.map(placed, (variables, inputs))
 
 
 def _report(

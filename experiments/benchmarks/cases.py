@@ -30,12 +30,14 @@ Turn = tuple[Cell, list[Contender]]  # contenders that are measured together
 
 
 class Suite(NamedTuple):
-    """Cells to measure, in order, each with the contenders that take part in it, and the goals."""
+    """Cells to measure, in order, each with the contenders that take part in it, and the goals.
+
+    A contender "X again" is a second process with the code of X: a control.
+    """
 
     contenders: Sequence[Contender]
     cells: Sequence[Cell]
     goals: Sequence[Goal] = ()
-    controls: Mapping[str, str] = {}  # contender -> the second process with the same code
     note: str = ""
     compiles: bool = False  # whether a call that would take too long is compiled for its memory
     one_by_one: bool = False  # whether one process at a time measures all contenders, as a device has room for one
@@ -102,7 +104,7 @@ def attention(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite
         Goal("jax.nn with ALiBi / posjax alibi", library, alibi, {"f": (3, 3.5), "fb": (2.2, 3)}, at_4096),
         Goal("temporaries of jax.nn with ALiBi / posjax alibi", library, alibi, held, at_4096, quantity="temporaries"),
     )
-    return Suite(contenders, cells, goals, {alibi: f"{alibi} again"}, _MASKS)
+    return Suite(contenders, cells, goals, _MASKS)
 
 
 def _attend(spec: str) -> Mapping[str, Any]:
@@ -124,7 +126,7 @@ def window(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     )
     own_lengths = (2048, 8192) if quick else (4096, 16384, 65536)
     cells = [{**_HEAD, "mode": mode, "length": n} for mode in ("f", "fb") for n in lengths or own_lengths]
-    return Suite(contenders, cells, goals, {own: f"{own} again"})
+    return Suite(contenders, cells, goals)
 
 
 def rotary(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
@@ -150,7 +152,7 @@ def rotary(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
         Goal("bf16 backward / bf16 forward", f"{bf16} backward", bf16, {"f": (1.5, None)}, at_most=True),
     )
     cells = [{"batch": 8, "heads": 8, "head_dim": 64, "mode": "f", "length": n} for n in lengths or (1024,)]
-    return Suite(contenders, cells, goals, {"posjax rope": "posjax rope again"}, _ROTARY)
+    return Suite(contenders, cells, goals, _ROTARY)
 
 
 def tile(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
@@ -234,7 +236,7 @@ def _over_none(
     rows.append((f"{none} again", "none"))
     contenders = [Contender(name, "jax", {**case, "spec": spec}, only or {}) for name, spec in rows]
     goals = [Goal(f"{spec} / none", f"posjax {spec}", none, limit, at_most=True) for spec, limit in limits.items()]
-    return Suite(contenders, cells, goals, {none: f"{none} again"})
+    return Suite(contenders, cells, goals)
 
 
 def models(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
@@ -256,7 +258,7 @@ def models(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     ]
     wanted = dict.fromkeys(("prefill", "16 steps"), (1.0, None))
     goals = [Goal(f"{theirs} / {own}", theirs, own, wanted) for theirs in (called, static)]
-    return Suite(contenders, cells, goals, {own: f"{own} again"}, _BFLOAT16)
+    return Suite(contenders, cells, goals, _BFLOAT16)
 
 
 def published(quick: bool, lengths: Sequence[int] | None, threads: int, folder: str = "") -> Suite:
@@ -321,7 +323,6 @@ def pipelines(quick: bool, lengths: Sequence[int] | None, threads: int, folder: 
         Contender(f"{theirs} on np.memmap", "torch", alone | {"kind": "read_tokens"}, {"mode": ["tokens"]}),
     ]
     wanted = {"images": (1.0, 1.2)}
-    goals = [
-        Goal(f"{theirs} and timm{w} / {own}{w}", f"{theirs} and timm{w}", f"{own}{w}", wanted) for w in ("", behind)
-    ]
-    return Suite(contenders, cells, goals, {own: f"{own} again"})
+    pairs = [(f"{theirs} and timm{workers}", f"{own}{workers}") for workers in ("", behind)]
+    goals = [Goal(f"{over} / {under}", over, under, wanted) for over, under in pairs]
+    return Suite(contenders, cells, goals)

@@ -143,9 +143,6 @@ def plan(config: "ConfigDict", seeds: Sequence[int]) -> dict[str, Any]:
     "temporaries" (gradients and activations among them) and "cache" (keys, values and sites of one sequence of the longest
     evaluated length; None but for decoders). And "flops", operations of a step on all devices; "half", whether products are
     of half precision; "tokens", the length of the cache.
-
-    Raises:
-      ValueError: as `train` does for a config that cannot be trained.
     """
     from posjax.training.loop import Programs
     from posjax.training.tasks import make_task

@@ -91,11 +91,7 @@ class _Workers:
         self._live: dict[str, Worker] = {}
 
     def of(self, contender: Contender) -> Worker:
-        """Returns the worker of a contender.
-
-        Raises:
-          ValueError: none starts any more that would serve all contenders.
-        """
+        """Returns the worker of a contender."""
         key = "" if self._shared else contender.name
         if key not in self._live:
             self._live[key] = self._begin(contender)

@@ -17,7 +17,7 @@ def suite_text(doc: str, suite: Suite, records: Sequence[Record]) -> str:
     parts = [" ".join(filter(None, (doc, suite.note)))]
     if compared := agreement_text(records):
         parts += ["### Does it agree with dense attention?", compared]
-    if findings := verdicts(records, suite.goals, suite.controls):
+    if findings := verdicts(records, suite.goals):
         parts.append(_table(("ratio", "cell", "measured", "wanted", "verdict", "A/A"), findings))
     if fastest := _fastest(records) if suite.one_by_one else "":
         parts += ["### The fastest by encoding and length", fastest]

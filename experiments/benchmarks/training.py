@@ -115,9 +115,7 @@ def _peers() -> Iterator[Contender]:
 def training_text(doc: str, suite: Suite, records: Sequence[Record]) -> str:
     """Returns the table, what became of the targets, and what was not measured; the latest record of a contender counts."""
     latest = {(record["cell"]["run"], record["contender"]): record for record in records}
-    measured = {
-        key: record for key, record in sorted(latest.items(), key=lambda item: item[0][0]) if not record["skip"]
-    }
+    measured = {key: latest[key] for key in sorted(latest, key=lambda key: key[0]) if not latest[key]["skip"]}
     header = ("run", "contender", "a second", "MFU", "ms a step", "IQR", "steps", "compiling s", "temporaries MiB")
     header = (*header, "peak MiB", "speed over", "kernels", "target on one H100")
     rows = [[escape_markdown(text) for text in _row(key, measured)] for key in measured]

@@ -138,9 +138,8 @@ def run(study: Study, workdir: pathlib.Path, *, command: str, part: tuple[int, i
 
     Args:
       command: the command line that the page shows.
-      part: (I, N) for the I-th of N parts of the rows, which several hosts may train at once in one workdir; rows of one
-        training stay together. Its records are in results-I-of-N.jsonl until a run of all rows takes them over, and shows
-        them.
+      part: (I, N) for the I-th of N parts of the rows, which hosts may train at once in one workdir; rows of one training
+        stay together. Its records are in results-I-of-N.jsonl until a run of all rows takes them over.
 
     Raises:
       ValueError: names a row that cannot be trained or measured, or the folder holds another study; nothing has been trained
@@ -183,11 +182,7 @@ def run(study: Study, workdir: pathlib.Path, *, command: str, part: tuple[int, i
 
 
 class Engine:
-    """The rows of a study, with the weights that are trained for them.
-
-    Raises:
-      ValueError: names a row that cannot be trained or measured.
-    """
+    """The rows of a study, with the weights that are trained for them; made, all rows are checked."""
 
     def __init__(self, study: Study, workdir: pathlib.Path, part: tuple[int, int] | None, machine: Mapping[str, Any]):
         self.study, self.workdir, self.where, self._machine = study, workdir, "", machine
@@ -366,11 +361,7 @@ class Engine:
     # Training and measuring.
 
     def finish(self, row: Row, progress: Progress, should_stop) -> bool:
-        """Measures the seeds of a row without records; returns whether there were any.
-
-        Raises:
-          Stopped, FloatingPointError: as `posjax.training.loop.train`.
-        """
+        """Measures the seeds of a row without records; returns whether there were any."""
         row = self._tune(row, progress, should_stop) if self.missing(row) else self._at_best(row)
         if not self.missing(row):  # it may be recorded at the point that is best
             self._named[row.study, row.label] = self._hash(row, self._training_hash(row))

@@ -19,9 +19,6 @@ class Originals:
       config: `data` of a classification run.
       limit: how many images are taken, spread evenly over the split; None takes all.
       channels: of the images that the model takes.
-
-    Raises:
-      ValueError: a limit below 1.
     """
 
     def __init__(self, config: ConfigDict, limit: int | None = None, channels: int = 3):

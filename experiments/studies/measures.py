@@ -175,10 +175,9 @@ def retrieval(subject: Subject, options: ConfigDict) -> list[Metrics]:
         reader, params_of = subject.reader(length, options.batch_tokens)
         for task in options.tasks:
             given = dict(length=length, count=options.examples, haystack=documents.texts[0])
+            given["tokenizer"] = documents.tokenizer
             batches = [
-                data.retrieval_batch(
-                    task, **given, seed=(options.seed, length, index), depth=depth, tokenizer=documents.tokenizer
-                )
+                data.retrieval_batch(task, **given, seed=(options.seed, length, index), depth=depth)
                 for index, depth in enumerate(options.depths)
             ]
             tokens, targets = (np.concatenate([batch[name] for batch in batches]) for name in ("tokens", "targets"))
@@ -254,11 +253,7 @@ def stride_of(length: int, options: ConfigDict) -> int:
 
 
 def check_lengths(options: ConfigDict) -> None:
-    """Refuses lengths, strides and numbers of bytes that do not divide.
-
-    Raises:
-      ValueError: names them.
-    """
+    """Refuses lengths, strides and numbers of bytes that do not divide, with a ValueError."""
     if not options.lengths or min(options.lengths) < 2:
         raise ValueError(f"measures.lengths.lengths={tuple(options.lengths)} must be one or more, each at least 2")
     if not 0 < options.stride <= 1:
@@ -371,7 +366,7 @@ def windows_of(task: Evaluated, count: int) -> np.ndarray:
             break
     if not 2 <= count <= len(windows):
         raise ValueError(
-            f"measures.positions.windows={count} must lie in 2..{len(windows)}, the whole windows of the evaluation split"
+            f"measures.positions.windows={count} must lie in 2..{len(windows)}, the whole windows of the split"
         )
     return np.stack(windows[:count]).astype(np.int32)
 

@@ -1,10 +1,9 @@
 """The searches of LongRoPE and LongRoPE2: by how much each frequency of a trained rope is divided, so that long texts are
 read best. One evolution, two ways to vary its candidates.
 
-LongRoPE: Ding et al. (2024), arXiv 2402.13753, as the authors' code has it (github microsoft/LongRoPE, dim_mono): factors
-do not decrease from high frequencies to low ones, a population starts from known scalings and their mutations, and each
-round keeps the best as parents of mutations and crossovers; the last factor may exceed the scaling by 1. The paper also
-searches how many first tokens keep their frequencies; here none do.
+LongRoPE: Ding et al. (2024), arXiv 2402.13753, as the authors' code has it (github microsoft/LongRoPE, dim_mono): factors do
+not fall from high frequencies to low ones; known scalings and their mutations are the first population, and the best of each
+round are parents of mutations and crossovers; the last factor may exceed the scaling by 1. They hold for first tokens too.
 
 LongRoPE2: Shang et al. (2025), arXiv 2502.20082, section 3.2, algorithms 1 and 2 (no code of it is published): a candidate
 has a critical frequency, from which on factors lie between the growth of the length and twice that; below it they are those
@@ -194,11 +193,7 @@ def loss_of_factors(
 
 
 def check_search(row: Row, table: ConfigDict, documents: data.Documents) -> None:
-    """Refuses a search that cannot be.
-
-    Raises:
-      ValueError: there is no `search`, its method or task is not known, the model is no plain rope, or the text is too short.
-    """
+    """Refuses a search without options, of an unknown method or task, of no plain rope, or in a text that is too short."""
     if "search" not in table:
         raise ValueError(f"row {row.label!r} asks for factors to be searched for: give search")
     method, task = table.search.get("method", METHODS[0]), table.search.get("task", _TEXT)

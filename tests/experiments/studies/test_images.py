@@ -81,18 +81,6 @@ def test_measured_at_the_resolution_of_training_it_is_the_plain_evaluation(data_
     np.testing.assert_array_equal(found["loss"], wanted["loss"])
 
 
-@pytest.mark.slow
-def test_a_resize_at_run_time_gives_the_numbers_of_a_resized_table():
-    model, params = ensemble("learned")
-    size = (4, 14)  # fewer rows and more columns than in training
-    image = noise(2, *size, 1)
-    of_table = logits(*under(model, params, RESIZED, size, method="dinov2"), image)
-    at_run_time = under(model, params, "learned(resize='dinov2')", size)
-    np.testing.assert_allclose(logits(*at_run_time, image), of_table, atol=2e-6)
-    other = logits(*under(model, params, RESIZED, size, method="google_npz"), image)
-    assert np.abs(other - of_table).max() > 1e-3
-
-
 def test_grids_of_equal_count_are_not_taken_for_each_other():
     """A 2 x 8 and a 4 x 4 grid have as many patches, and different tables."""
     model, params = ensemble("learned")
