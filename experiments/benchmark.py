@@ -117,7 +117,6 @@ def parser(suite: str) -> argparse.ArgumentParser:
     add("--only", default="", metavar="TEXT;TEXT", help=about)
     add("--list", action="store_true", help="print the names of cells and contenders, and measure nothing")
     add("--part", type=cli.part_from(1), default=(1, 1), metavar="I/N", help="the I-th of N parts of the cells, from 1")
-    add("--call_seconds", type=float, help=f"longest call that is tried (default: 45, --quick 2, {ACCELERATOR} 10)")
     add("--cell_seconds", type=float, help=f"timing of a cell (default: 15, --quick 4, {ACCELERATOR} 2)")
     out = cli.RUNS / suite if suite in (ACCELERATOR, COMPILED, TRAINING) else OUT
     add("--out", type=cli.directory, default=out, metavar="DIR", help="default: %(default)s")
@@ -185,7 +184,7 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
     """
     free, quick = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), args.quick
     limits = dict(cell_seconds=args.cell_seconds or (4 if quick else 15), memory_bytes=args.memory or free / 2)
-    settings = runner.Settings(3 if quick else 9, call_seconds=args.call_seconds or (2 if quick else 45), **limits)
+    settings = runner.Settings(3 if quick else 9, call_seconds=2 if quick else 45, **limits)
     cores = len(os.sched_getaffinity(0))
     counts = {"1": [1], "all": [cores], "1,all": [1, cores]}
     command = cli.command_line("benchmark", argv)
@@ -234,8 +233,7 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
 def _accelerator_job(args: argparse.Namespace, cores: int) -> Job:
     """Returns the checks of this machine's accelerator, until the time is over."""
     end, versions = time.monotonic() + args.seconds, _versions(cores)
-    limits = dict(cell_seconds=args.cell_seconds or 2.0, call_seconds=args.call_seconds or 10.0)
-    settings = runner.Settings(rounds=5, prepare_seconds=120.0, **limits)
+    settings = runner.Settings(5, args.cell_seconds or 2.0, call_seconds=10.0, prepare_seconds=120.0)
     suite = accelerator.accelerator(versions["platform"])
     code = versions, machine.about()["commit"]
     keeps = lambda record: (record["versions"], record["about"]["commit"]) == code  # noqa: E731

@@ -103,9 +103,7 @@ def _effects(images: Pictures) -> Arrays:
     """Returns what each host of the first seed does to patches, by its index, and the waves of each layer."""
     subject, site, arrays = images.subject, images.site, {}
     for index, (encoding, params) in enumerate(hosts(subject).values()):
-        arguments = encoding, params, subject.dims, site
-        codes, bias = positions.code_table(*arguments), positions.bias_map(*arguments)
-        agreement = positions.rotation_agreement(*arguments)
+        codes, agreement, bias = positions.effects(encoding, params, subject.dims, site)
         arrays |= {f"codes_{index}": codes} if codes.any() else {}
         arrays |= {f"bias_{index}": bias} if bias.any() else {}
         if agreement is not None and not np.allclose(agreement, 1):

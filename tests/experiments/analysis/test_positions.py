@@ -6,7 +6,7 @@ import pytest
 
 import posjax as pj
 from experiments.analysis.frequencies import frequency_use, waves
-from experiments.analysis.positions import bias_map, code_table, rotation_agreement, similarity_map
+from experiments.analysis.positions import effects, similarity_map
 from experiments.analysis.vit import filter_components
 
 DIMS = pj.Dims(width=24, num_heads=3, head_dim=8, grid=(3, 4), prefix=1)
@@ -33,13 +33,13 @@ def test_waves_are_radians_per_patch():
 
 @pytest.mark.slow
 def test_agreement_of_a_rotation_is_the_mean_cosine():
-    found = rotation_agreement(*hosted("axial_rope(base=100)"), DIMS, SITE)
+    found = effects(*hosted("axial_rope(base=100)"), DIMS, SITE).agreement
     assert found.shape == (3, 3, 4, 3, 4)
     row, column = np.mgrid[:3, :4]
     rates = np.array([1.0, 0.1])  # base^(-2c / (D / 2)), two pairs on each axis
     expected = (np.cos(np.outer(row - 1, rates)).sum(axis=1) + np.cos(np.outer(column - 2, rates)).sum(axis=1)) / 4
     np.testing.assert_allclose(found[0, 1, 2].ravel(), expected, atol=1e-6)
-    assert rotation_agreement(*hosted("pope"), DIMS, SITE) is None
+    assert effects(*hosted("pope"), DIMS, SITE).agreement is None
 
 
 def test_use_is_the_mean_norm_of_pairs():
@@ -78,10 +78,10 @@ def test_similarity_of_known_codes():
 
 def test_the_code_of_a_patch_is_its_row_of_the_table_and_the_map_of_a_bias_is_the_bias():
     encoding, params = hosted("raster(width=4) >> learned")
-    codes = code_table(encoding, params, DIMS, SITE).reshape(12, 24)
+    codes = effects(encoding, params, DIMS, SITE).codes.reshape(12, 24)
     np.testing.assert_allclose(codes, jax.tree.leaves(params)[0][1:], rtol=1e-6)  # row 0 is the class token's
     alibi, params = hosted("alibi")
-    found = bias_map(alibi, params, DIMS, SITE)
+    found = effects(alibi, params, DIMS, SITE).bias
     assert found.shape == (3, 3, 4, 3, 4)
     q = np.zeros((13, 3, 8), np.float32)
     expected = np.broadcast_to(alibi.bias(params, q, SITE, q, SITE), (3, 13, 13))

@@ -206,11 +206,6 @@ def test_the_config_of_a_study_is_checked(change, field):
         made.seeds(made.rows[0])
 
 
-def test_seeds_of_the_command_line_are_whole_numbers():
-    with pytest.raises(ValueError, match="seeds are whole numbers"):
-        plan(single(), seeds="0,x")
-
-
 def test_a_pattern_over_layers_is_said_to_be_one_row(warnings):
     assert len(rows(single(), encodings=["none,learned,rope", "rope"])) == 2
     assert "none,learned,rope is one row, a pattern over layers" in warnings[0]
@@ -219,11 +214,6 @@ def test_a_pattern_over_layers_is_said_to_be_one_row(warnings):
 def test_an_encoding_is_not_compared_with_itself():
     with pytest.raises(ValueError, match=r"'rope' and 'rope\(\)' are the same encoding, leave one out"):
         plan(single(), encodings=("none", "rope", "rope()"))
-
-
-def test_random_data_are_refused():
-    with pytest.raises(ValueError, match=r"data\.name='synthetic_images' is random"):
-        plan(single(data={"name": "synthetic_images"}), encodings=("none",), seeds="0")
 
 
 def test_a_training_without_a_field_that_it_reads_late_is_refused():
