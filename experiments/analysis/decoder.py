@@ -97,7 +97,7 @@ def _heads(subject: Subject, texts: Texts, reader: TextReader, arrays: Arrays) -
         layers = look(subject.model, subject.params[0], text[None, :-1], site, score)
         numbers.append([_of_layer(subject, index, layers, turning[index]) for index in range(depth)])
         reader.tick(1)
-    for name in ("profile", "use", "previous", "sink"):
+    for name in ("profile", "use", "previous"):
         if len({np.shape(layer.get(name)) for layer in numbers[0]}) > 1 or name not in numbers[0][0]:
             continue  # layers with other pairs of channels, or without any, have no common figure
         arrays[name] = np.stack([np.mean([x[name] for x in layer], axis=0) for layer in zip(*numbers, strict=True)])
@@ -134,7 +134,7 @@ def _of_layer(subject: Subject, index: int, layers: Layers, turning: Waves | Non
     if turning is None or subject.model.block.latent is not None:  # latent heads turn their last channels alone
         return numbers
     magnitude = np.broadcast_to(turning.magnitude, (query.shape[1], len(turning.pairs)))
-    use = frequency_use(query[None], key[None], turning.pairs).product
+    use = frequency_use(query[None], key[None], turning.pairs)
     numbers |= {"use": use / use.sum(axis=1, keepdims=True), "slow": share_of_pairs(use, magnitude, 0.25)}
     if (seen := min(subject.trained or math.inf, encoding.mask().memory.last + 1)) < math.inf:
         most = np.take_along_axis(magnitude, use.argmax(axis=1)[:, None], axis=1)
@@ -143,7 +143,7 @@ def _of_layer(subject: Subject, index: int, layers: Layers, turning: Waves | Non
     if "query_norm" in own and own["query_norm"]["scale"].shape == (subject.dims.head_dim,):
         offset = subject.model.block.norm_offset
         gains = (offset + np.asarray(own[f"{name}_norm"]["scale"]) for name in ("query", "key"))
-        gain_use = frequency_use(*(gain[None, None, None] for gain in gains), turning.pairs).product
+        gain_use = frequency_use(*(gain[None, None, None] for gain in gains), turning.pairs)
         numbers["gains"] = share_of_pairs(gain_use, magnitude[:1], 0.25)
     query, key = encoding.rotate(params, query, sites(len(query)), key, sites(len(key)))
     key = np.repeat(np.asarray(key), query.shape[1] // key.shape[1], axis=1)

@@ -46,7 +46,7 @@ def measure_vit(images: Pictures, look_at: int, show: int) -> Findings:
         arrays |= filter_components(subject.params[0]["patches_to_tokens"]["kernel"])
         caption(progress, "attention")
         attention = _attention(images, look_at, progress.update)
-        arrays |= {name: x for name, x in attention.items() if name in ("use", "query_norm", "key_norm")}
+        arrays |= {"use": attention["use"]} if "use" in attention else {}
         arrays |= _shown(images, show)
         groups = [Group("seed", [""] * seeds, {OWN: _metrics(images, attention)})]
         if not _unmoved(images):
@@ -156,7 +156,7 @@ def _attention(images: Pictures, count: int, tick: Tick) -> Arrays:
 
 def _of_layer(images: Pictures, layers: Layers, layer: int, waves: Waves | None) -> Arrays:
     """Returns the numbers of a layer: mean distance [H], share of the prefix [H], `patches.spread` of what each of its K
-    tokens reads [H, K, 2], and use, |q| and |k| of the P pairs of channels [H, P]."""
+    tokens reads [H, K, 2], and use of the P pairs of channels [H, P]."""
     weights, site = layers.weights[layer], images.site
     numbers = dict(distance=patches.attention_distance(weights, site, images.patch))
     numbers["prefix"] = patches.share_of_prefix(weights, site)
@@ -165,8 +165,7 @@ def _of_layer(images: Pictures, layers: Layers, layer: int, waves: Waves | None)
         return numbers
     channels = images.subject.dims.head_dim  # those that turn are a head's last ones
     query, key = (x[layer][..., -channels:] for x in (layers.query, layers.key))
-    use = frequency_use(query, key, waves.pairs, site)
-    return numbers | dict(use=use.product, query_norm=use.query, key_norm=use.key)
+    return numbers | {"use": frequency_use(query, key, waves.pairs, site)}
 
 
 def _metrics(images: Pictures, attention: Arrays) -> dict[str, Any]:

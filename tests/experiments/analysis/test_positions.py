@@ -46,25 +46,22 @@ def test_use_is_the_mean_norm_of_pairs():
     q, k = np.zeros((2, 2, 2, 4)), np.ones((2, 2, 1, 4))
     q[:, :, 0] = [3, 1, 4, 0]  # pairs (0, 2) and (1, 3)
     q[1, :, 0] *= 2
-    use = frequency_use(q, k, [(0, 2), (1, 3)])
-    np.testing.assert_allclose(use.query, [[7.5, 1.5], [0, 0]])
-    np.testing.assert_allclose(use.key, np.full((2, 2), np.sqrt(2)))
-    np.testing.assert_allclose(use.product, np.sqrt(2) * use.query)
+    expected = np.sqrt(2) * np.array([[7.5, 1.5], [0, 0]])  # keys have a norm of sqrt(2)
+    np.testing.assert_allclose(frequency_use(q, k, [(0, 2), (1, 3)]), expected)
 
 
 def test_use_leaves_out_tokens_that_stand_nowhere():
     q = np.ones((1, 13, 1, 2))
     q[:, 0] = 100
-    np.testing.assert_allclose(frequency_use(q, q, [(0, 1)], SITE).product, 2)
-    assert frequency_use(q, q, [(0, 1)]).product > 10
+    np.testing.assert_allclose(frequency_use(q, q, [(0, 1)], SITE), 2)
+    assert frequency_use(q, q, [(0, 1)]) > 10
 
 
 def test_use_is_the_mean_of_products_and_not_the_product_of_means():
     """Queries and keys are long in the same image: (1 * 1 + 3 * 3) / 2 = 5, not 2 * 2."""
     x = np.ones((2, 4, 1, 2)) / np.sqrt(2)
     x[1] *= 3
-    use = frequency_use(x, x, [(0, 1)])
-    np.testing.assert_allclose((use.query, use.key, use.product), np.reshape([2, 2, 5], (3, 1, 1)))
+    np.testing.assert_allclose(frequency_use(x, x, [(0, 1)]), [[5]])
 
 
 def test_similarity_of_known_codes():
