@@ -222,9 +222,7 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
         makers[PIPELINES] = functools.partial(cases.pipelines, folder=str((cli.RUNS / PIPELINES).resolve()))
     if args.suite == PUBLISHED:
         if not (args.checkpoint and (args.checkpoint / "config.json").exists()):
-            raise ValueError(
-                f"--checkpoint={args.checkpoint} is no folder with config.json: give one that transformers reads"
-            )
+            raise ValueError(f"--checkpoint={args.checkpoint}: give a folder of transformers, with config.json")
         makers[PUBLISHED] = functools.partial(cases.published, folder=str(args.checkpoint.resolve()))
     threads = {name: args.threads or ("1,all" if name in ("attention", "window") else "1") for name in makers}
     return [Job(name, make, counts[threads[name]], settings) for name, make in makers.items()]

@@ -174,8 +174,9 @@ def retrieval(subject: Subject, options: ConfigDict) -> list[Metrics]:
             break
         reader, params_of = subject.reader(length, options.batch_tokens)
         for task in options.tasks:
-            given = dict(length=length, count=options.examples, haystack=documents.texts[0])
-            given["tokenizer"] = documents.tokenizer
+            given = dict(
+                length=length, count=options.examples, haystack=documents.texts[0], tokenizer=documents.tokenizer
+            )
             batches = [
                 data.retrieval_batch(task, **given, seed=(options.seed, length, index), depth=depth)
                 for index, depth in enumerate(options.depths)

@@ -91,9 +91,8 @@ def search_critical(
         critical, scaled = int(candidate[0]), candidate[1:]
         return np.concatenate([scaled[0] ** (np.arange(critical) / critical), scaled])
 
-    best, lowest = _evolved(
-        lambda candidate: score(factors(candidate)), starts, mutated, budget._replace(crossovers=0), rng
-    )
+    mutations = budget._replace(crossovers=0)
+    best, lowest = _evolved(lambda candidate: score(factors(candidate)), starts, mutated, mutations, rng)
     return factors(best), lowest
 
 

@@ -57,14 +57,10 @@ def load_decoder(checkpoint: pathlib.Path, table: ConfigDict) -> Weights:
       ValueError: there is no decoder, or its trained length is not known.
     """
     if not is_run(checkpoint):
-        checkpoint = local(checkpoint)
-        if checkpoint.is_dir() and not (checkpoint / "config.json").exists():
-            raise ValueError(
-                f"there is no checkpoint in {checkpoint}: give the workdir of a run, or a folder of transformers, which "
-                "holds a config.json"
-            )
-        return _pretrained(checkpoint, table)
-    run = load_run(checkpoint, task_of=decoding_task)
+        path = local(checkpoint)
+        if not path.is_dir() or (path / "config.json").exists():
+            return _pretrained(path, table)
+    run = load_run(checkpoint, task_of=decoding_task)  # refuses a folder without checkpoints
     if not isinstance(run.task, LanguageModel):
         raise ValueError(f"{checkpoint} holds no decoder but the task {run.config.task!r}")
     config = ConfigDict(run.config.to_dict())
