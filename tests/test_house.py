@@ -37,9 +37,9 @@ LINES = {
     "posjax/pretrained": 4_016,  # rotary models by name: +9
     "posjax/training": 3_767,  # speed: +155; logits once: +62; optimizers, averages: +270; recipes, means: +109
     "experiments": 2_548,  # plan --compile: +58; trainings, pipelines beside torch: +55; a night: +155; addresses: +34
-    "experiments/analysis": 3_453,  # the fill of a recipe: +2
+    "experiments/analysis": 3_438,  # the fill of a recipe: +2
     "experiments/atlas": 4_816,  # a first page in two languages: +12
-    "experiments/benchmarks": 3_897,  # machines not here: +762; trainings: +490; pipelines: +306; rows of studies: +21
+    "experiments/benchmarks": 3_882,  # machines not here: +762; trainings: +490; pipelines: +306; rows of studies: +21
     "experiments/report": 3_842,  # a results page; positions from zero, its numbers and pictures: +393; deviations: +15
     "experiments/studies": 2_651,  # no random data: +6; images that stream: +14; plans of rows, rows of weights: +88
     "configs": 5_065,  # six papers at their own size: +590; optimizers, streams: +20; released weights: +103

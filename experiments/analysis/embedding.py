@@ -70,7 +70,6 @@ def text_embedder(
 
     Args:
       model: a model whose `length` is R; None is a model without a table, which takes any length.
-      params: its parameters.
       ends: special tokens before and behind each text.
       reading: one of `READINGS`.
       length: the longest text that will be read, special tokens included; longer ones are cut.
@@ -220,10 +219,8 @@ def passkey_ranks(
     one is computed.
 
     Args:
-      params: of the model.
       lengths: tokens of the documents, special ones included.
       readings: names in `READINGS`.
-      count: number of documents.
     """
     ends = special_ends(tokenizer)
     plain = text_embedder(model, params, ends)

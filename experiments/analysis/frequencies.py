@@ -64,10 +64,9 @@ def frequency_use(
     not.
 
     Args:
-      q: queries.
-      k: keys, of as many heads or fewer.
+      k: keys, of as many heads as queries or fewer.
       pairs: channels (a, b), as in `Waves`.
-      site: site of the tokens; tokens without position, which do not turn, are then left out.
+      site: of the tokens; tokens without position, which do not turn, are then left out.
     """
     if site is not None:
         stand = np.flatnonzero((np.asarray(site.prefix) == 0) & (np.asarray(site.segment) > 0))

@@ -39,8 +39,6 @@ def look(model: Any, params: Any, batch: Array, site: Site, score: Score | None 
         distance = attention_distance(layers.weights[0], model.sites(28, 28), model.patch_size)
 
     Args:
-      model: the model.
-      params: its parameters.
       batch: tokens [B, T] or images [B, h, w, C].
       site: of all texts or images.
       score: (layer, weights) -> what is kept of a layer's weights, which are large; one function is compiled once.

@@ -95,12 +95,7 @@ class Alteration(NamedTuple):
 
 @dataclass(frozen=True)
 class Stilled(Encoding):
-    """A rotary encoding without the rotation of some channels.
-
-    Attributes:
-      rotary: the encoding.
-      channels: the channels that do not turn.
-    """
+    """A rotary encoding without the rotation of some channels."""
 
     rotary: Encoding
     channels: tuple[int, ...]
@@ -249,7 +244,6 @@ def fixed_pattern(
     """Returns the encodings of all layers with channels of queries and keys at their mean over the tokens.
 
     Args:
-      encodings: of the layers.
       layers: the values of the layers for one text, whose means are taken.
       which: "massive" channels, or as many "other" channels of each head.
       rng: draws the other channels.
