@@ -64,7 +64,7 @@ def frequency_use(
     not.
 
     Args:
-      k: keys, of as many heads as queries or fewer.
+      k: keys; they may have fewer heads than queries.
       pairs: channels (a, b), as in `Waves`.
       site: of the tokens; tokens without position, which do not turn, are then left out.
     """

@@ -19,7 +19,7 @@ class Layers(NamedTuple):
     Attributes:
       output: what the model returns; the features of a decoder, logits of a model with a head.
       weights: attention weights, or their scores.
-      query, key: before `rotate`, which acts on the last `Subject.turning` channels.
+      query, key: before `rotate`, which acts on the last `Subject.dims.head_dim` channels.
       tokens: depth + 1 entries: the input of the first block, and the output of each.
     """
 
