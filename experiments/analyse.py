@@ -88,7 +88,10 @@ def _analyse(args: argparse.Namespace, given: list[str]) -> None:
     with matplotlib.rc_context(STYLE):
         title, command = f"{subject.name} and its positions", cli.command_line("analyse", given)
         facts["parameters"] = f"{parameters:,}"
-        facts |= {"weights": f"{subject.hash}{_NOISE if args.noise else ''}", **_machine_facts(machine, began)}
+        facts["weights"] = f"{subject.hash}{_NOISE if args.noise else ''}"
+        facts["versions"] = ", ".join(f"{key} {value}" for key, value in machine["versions"].items())
+        minutes, peak = (time.perf_counter() - began) / 60, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        facts["cost"] = f"{minutes:.1f} minutes on {machine['device']}, {1.024 * peak:.1f} GB of memory at most"
         paths = write_page(out, title, [*sections(study, findings.arrays)], facts, command)
     arrays = {name: np.asarray(x, np.float32) for name, x in findings.arrays.items()}
     np.savez_compressed(out / "arrays.npz", **arrays)
@@ -151,14 +154,6 @@ def _of_images(args: argparse.Namespace, subject: Any) -> tuple[Any, Callable, C
         facts["left out"] = "; ".join(left_out)
     measure = functools.partial(vit.measure_vit, images, looked_into, args.num_shown)
     return images, measure, functools.partial(vit_page.sections, images=images), facts
-
-
-def _machine_facts(machine: dict[str, Any], began: float) -> dict[str, str]:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
-    return {
-        "versions": ", ".join(f"{key} {value}" for key, value in machine["versions"].items()),
-        "cost": f"{(time.perf_counter() - began) / 60:.1f} minutes on {machine['device']}, {peak:.1f} GB of memory at most",
-    }
 
 
 if __name__ == "__main__":

@@ -16,12 +16,9 @@
     python -m experiments.benchmark training --peers_python=../peers/bin/python --out=DIR      # the same, of training steps
     python -m experiments.benchmark pipelines --peers_python=../peers/bin/python --out=results/pipelines     # --threads=all
 
-Every contender has a process of its own; see the head of the table for how it is measured. Under --out: table.md,
-results.jsonl and a plot of each suite. New measurements replace old ones of their suite there. Errors are one line and exit
-code 2.
-
-Peers: torch and transformers, which posjax does not need. --peers_python names a Python that has them (pip install torch
-transformers); missing packages are left out, with a line that says so.
+Every contender has a process of its own; the head of the table says how it is measured. Under --out: table.md and
+results.jsonl. New measurements replace old ones of their suite there. Errors are one line and exit code 2.
+--peers_python names a Python that has torch and transformers; contenders whose package is missing are left out.
 
 context: every program of a decoder (forward pass, training step, step of cached decoding; dense, blockwise and windowed
 attention) is compiled for every length, which tells its memory without using it, unless it is predicted to need more than
@@ -59,13 +56,12 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from experiments import cli
 from experiments.benchmarks import accelerator, cases, compiled, described, inputs, machine, plan, runner, table
 from experiments.benchmarks.compiled_page import compiled_text, machines_text
 from experiments.benchmarks.findings import Record, cell_name, cell_text
-from experiments.benchmarks.plots import against_length
 from experiments.benchmarks.training import training, training_text
 from experiments.benchmarks.units import bytes_of
 from experiments.studies.environment import add_fast_flags, set_fast_flags
@@ -86,7 +82,6 @@ _APART = PUBLISHED, PIPELINES, CONTEXT, PLAN, ACCELERATOR, COMPILED, TRAINING = 
 )
 _SUITES = list(dict.fromkeys((*SUITES, *_APART, "all")))
 OUT = cli.RUNS / "benchmark"
-_CORES = {"1": (1,), "all": (0,), "1,all": (1, 0)}  # numbers of cores, 0 for all
 _DAY = 86_400.0  # seconds: the step of a large model may take minutes to compile
 _COMPILING = 7200.0  # seconds: so long may a program of the table be compiled
 _STEPS = 300.0  # seconds: so long may a training's step be compiled and taken; more is a hang
@@ -94,19 +89,19 @@ _STEPS = 300.0  # seconds: so long may a training's step be compiled and taken; 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
-    argv, config = sys.argv[1:] if argv is None else argv, None
+    argv = sys.argv[1:] if argv is None else argv
     made = parser(next((word for word in argv if word in _SUITES), ""))
-    if {CONTEXT, PLAN} & set(argv):
-        config, args = cli.read(made, argv)
-    else:
-        args = made.parse_args(argv)
+    config, args = cli.read(made, argv) if {CONTEXT, PLAN} & set(argv) else (None, made.parse_args(argv))
 
     def work() -> None:
-        if not args.list:
-            args.out = cli.writable(args.out)
-        left = sum(_measure(job, args) for job in _jobs(config, argv, args))
-        if not args.list:
-            write(args.out, left)
+        if args.list:
+            for job in _jobs(config, argv, args):
+                turns = chosen_turns(job.make(args.quick, args.lengths, job.threads[0]), args)
+                print(*(f"{cell_name(cell)}: {c.name}" for cell, part in turns for c in part), sep="\n")
+            return
+        args.out = cli.writable(args.out)
+        print(write_table(args.out, sum(_measure(job, args) for job in _jobs(config, argv, args))))
+        print(args.out / "table.md", *sorted(args.out.glob("results*.jsonl")), sep="\n")
 
     return cli.answer(work, args.imports, traceback=args.traceback)
 
@@ -122,7 +117,6 @@ def parser(suite: str) -> argparse.ArgumentParser:
     add("--only", default="", metavar="TEXT;TEXT", help=about)
     add("--list", action="store_true", help="print the names of cells and contenders, and measure nothing")
     add("--part", type=cli.part_from(1), default=(1, 1), metavar="I/N", help="the I-th of N parts of the cells, from 1")
-    add("--call_seconds", type=float, help=f"longest call that is tried (default: 45, --quick 2, {ACCELERATOR} 10)")
     add("--cell_seconds", type=float, help=f"timing of a cell (default: 15, --quick 4, {ACCELERATOR} 2)")
     out = cli.RUNS / suite if suite in (ACCELERATOR, COMPILED, TRAINING) else OUT
     add("--out", type=cli.directory, default=out, metavar="DIR", help="default: %(default)s")
@@ -130,7 +124,7 @@ def parser(suite: str) -> argparse.ArgumentParser:
         add("--config", metavar="FILE", help="config of a training")
     if suite in (*SUITES, "all", CONTEXT):
         about = "1, all or 1,all: one pinned core, all cores (default: 1, and all for attention, window and context)"
-        add("--threads", choices=list(_CORES), metavar="CORES", help=about)
+        add("--threads", choices=("1", "all", "1,all"), metavar="CORES", help=about)
         lengths = lambda text: tuple(sorted(map(cli.positive, text.split(","))))  # noqa: E731
         add("--lengths", type=lengths, metavar="N,N", help="tokens, instead of the suite's own")
         about = "most for a program, as 24GiB (default: half of the free memory)"
@@ -168,7 +162,6 @@ class Job(NamedTuple):
       make: function of (quick, lengths, threads).
       threads: numbers of cores.
       given: the field `given` of every record; None if they have none.
-      check: refuses the records of a suite that measured nothing, with a ValueError.
       end: time of `time.monotonic` at which to stop.
       keeps: whether a record of an earlier call is kept; None: the suite is measured anew.
     """
@@ -178,7 +171,6 @@ class Job(NamedTuple):
     threads: Sequence[int]
     settings: runner.Settings
     given: Mapping[str, object] | None = None
-    check: Callable[[Sequence[Record]], None] = lambda records: None
     end: float = math.inf
     keeps: Callable[[Record], bool] | None = None
 
@@ -188,20 +180,20 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
 
     Raises:
       ValueError: the config, the checkpoint, a machine or an accelerator does not do; jax does not start.
-      ImportError: a compiler is not installed.
+      ImportError: a compiler or a package is not installed.
     """
     free, quick = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"), args.quick
     limits = dict(cell_seconds=args.cell_seconds or (4 if quick else 15), memory_bytes=args.memory or free / 2)
-    settings = runner.Settings(3 if quick else 9, call_seconds=args.call_seconds or (2 if quick else 45), **limits)
+    settings = runner.Settings(3 if quick else 9, call_seconds=2 if quick else 45, **limits)
     cores = len(os.sched_getaffinity(0))
-    counts = {name: [count or cores for count in counts] for name, counts in _CORES.items()}
+    counts = {"1": [1], "all": [cores], "1,all": [1, cores]}
     command = cli.command_line("benchmark", argv)
     if args.suite == CONTEXT:
         given, case = inputs.case_of(config, settings.memory_bytes, args.window, args.batch, args.imports)
         given |= {"seconds": args.seconds, "command": command}
         settings = settings._replace(memory_bytes=2 * settings.memory_bytes, call_seconds=given["seconds"])
         make = functools.partial(inputs.inputs_suite, case)
-        return [Job(CONTEXT, make, counts[args.threads or "all"], settings, given, inputs.refuse_unmeasured)]
+        return [Job(CONTEXT, make, counts[args.threads or "all"], settings, given)]
     if args.suite == PLAN:
         config = plan.config_of_row(config, args.row, args.checkpoint)
         given = plan.given_of(config, args.accelerators) | {"command": command}
@@ -213,7 +205,7 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
             described.require_compilers(machines)
             cache = "" if args.list else str(args.out / "programs.jsonl")
             make = lambda *_: compiled.plan_suite(argv, args.imports, machines, cache)  # noqa: E731
-        return [Job(PLAN, make, [cores], settings._replace(prepare_seconds=_DAY), given, plan.refuse_unmeasured)]
+        return [Job(PLAN, make, [cores], settings._replace(prepare_seconds=_DAY), given)]
     if args.suite in (ACCELERATOR, TRAINING):
         cores = max(2, cores)  # more than one are timed by the clock, which an accelerator needs
         return [_accelerator_job(args, cores) if args.suite == ACCELERATOR else _training_job(args, cores, command)]
@@ -230,23 +222,16 @@ def _jobs(config: "ConfigDict | None", argv: Sequence[str], args: argparse.Names
         makers[PIPELINES] = functools.partial(cases.pipelines, folder=str((cli.RUNS / PIPELINES).resolve()))
     if args.suite == PUBLISHED:
         if not (args.checkpoint and (args.checkpoint / "config.json").exists()):
-            raise ValueError(
-                f"--checkpoint={args.checkpoint} is no folder with config.json: give one that transformers reads"
-            )
+            raise ValueError(f"--checkpoint={args.checkpoint}: give a folder of transformers, with config.json")
         makers[PUBLISHED] = functools.partial(cases.published, folder=str(args.checkpoint.resolve()))
     threads = {name: args.threads or ("1,all" if name in ("attention", "window") else "1") for name in makers}
     return [Job(name, make, counts[threads[name]], settings) for name, make in makers.items()]
 
 
 def _accelerator_job(args: argparse.Namespace, cores: int) -> Job:
-    """Returns the checks of this machine's accelerator, until the time is over.
-
-    Raises:
-      ValueError: jax does not start here.
-    """
+    """Returns the checks of this machine's accelerator, until the time is over."""
     end, versions = time.monotonic() + args.seconds, _versions(cores)
-    limits = dict(cell_seconds=args.cell_seconds or 2.0, call_seconds=args.call_seconds or 10.0)
-    settings = runner.Settings(rounds=5, prepare_seconds=120.0, **limits)
+    settings = runner.Settings(5, args.cell_seconds or 2.0, call_seconds=10.0, prepare_seconds=120.0)
     suite = accelerator.accelerator(versions["platform"])
     code = versions, machine.about()["commit"]
     keeps = lambda record: (record["versions"], record["about"]["commit"]) == code  # noqa: E731
@@ -257,10 +242,6 @@ def _training_job(args: argparse.Namespace, cores: int, command: str) -> Job:
     """Returns the training steps of posjax, and of its peers if a Python was named, until the time is over.
 
     A record is kept if the commit, the flags and posjax' versions are the same. A peer without its package is tried again.
-
-    Raises:
-      ValueError: jax does not start here.
-      ImportError: a package that trainings need is missing.
     """
     require(f"benchmark {TRAINING}", "ml_collections", "grain", "tensorflow_datasets", "PIL", "orbax")
     end = time.monotonic() + args.seconds
@@ -299,12 +280,9 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
     """
     began, about, left = time.monotonic(), machine.about(), 0
     index, count = args.part
-    for threads in job.threads[:1] if args.list else job.threads:
+    for threads in job.threads:
         suite = job.make(args.quick, args.lengths, threads)
         turns = chosen_turns(suite, args)
-        if args.list:
-            print(*(f"{cell_name(cell)}: {c.name}" for cell, part in turns for c in part), sep="\n")
-            return 0
         path = args.out / ("results.jsonl" if count == 1 else f"results-{index}of{count}.jsonl")
         if job.keeps is not None:
             done = [record for record in _records(args.out, job.name) if job.keeps(record)]
@@ -312,9 +290,8 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
             turns = [(cell, part) for cell, part in turns if (cell["title"], part[0].name) not in names]
             print(f"{len(turns)} to measure, {len(done)} are there already", flush=True)
         elif path.exists():  # drops the records of an earlier run of the suite
-            kept = [
-                record for record in read_jsonl(path) if (record["suite"], record["threads"]) != (job.name, threads)
-            ]
+            own = job.name, threads
+            kept = [record for record in read_jsonl(path) if (record["suite"], record["threads"]) != own]
             path.unlink()
             append_jsonl(path, kept)
         left = sum(len(part) for _, part in turns)
@@ -322,29 +299,17 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
         cpus = [max(os.sched_getaffinity(0))] if threads == 1 else None
         pythons = {"jax": sys.executable, "torch": args.peers_python or sys.executable}
         begin = functools.partial(runner.Worker, pythons=pythons, cpus=cpus, threads=threads)
-        with _progress(job, left, threads) as progress:
-            write = functools.partial(print, flush=True) if progress is None else progress.write
-            for records in runner.run_suite(suite, turns, begin, job.settings, end=job.end):
-                records = [{**record, **shared} for record in records]
-                append_jsonl(path, records)
-                left -= len(records)
-                for record in records:
-                    text = f"{cell_text(record)}: {record['contender']}: {table.outcome(record)}"
-                    write(f"{time.monotonic() - began:6.0f} s  {text}")
-                if progress is not None:
-                    progress.update(len(records))
-                write_table(args.out, left if job.keeps else 0)
-    job.check(_records(args.out, job.name))
+        for records in runner.run_suite(suite, turns, begin, job.settings, end=job.end):
+            records = [{**record, **shared} for record in records]
+            append_jsonl(path, records)
+            left -= len(records)
+            for record in records:
+                text = f"{cell_text(record)}: {record['contender']}: {table.outcome(record)}"
+                print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
+            write_table(args.out, left if job.keeps else 0)
+    if job.name == PLAN and (reason := _records(args.out, PLAN)[0]["skip"]):
+        raise ValueError(reason)
     return left
-
-
-def _progress(job: Job, total: int, threads: int) -> Any:
-    """Returns a bar of contenders, or None in a context: a bare machine with an accelerator may lack its library."""
-    if job.keeps is not None:
-        return contextlib.nullcontext()
-    from experiments.progress import bar
-
-    return bar(total, "contender", desc=f"{job.name}, {threads} core{'s' if threads > 1 else ''}")
 
 
 def chosen_turns(suite: cases.Suite, args: argparse.Namespace) -> list[cases.Turn]:
@@ -389,10 +354,10 @@ def write_table(out: pathlib.Path, left: int = 0) -> str:
 
 def _section(name: str, records: Sequence[Record], left: int) -> str:
     """Returns the tables of a suite."""
-    if name in (CONTEXT, PLAN):
-        if name == PLAN and "programs" in records[-1]:
-            return machines_text(records)
-        return inputs.inputs_text(records) if name == CONTEXT else plan.plan_text(records)
+    if name == CONTEXT:
+        return inputs.inputs_text(records)
+    if name == PLAN:
+        return machines_text(records) if "programs" in records[-1] else plan.plan_text(records)
     if name in SUITES:
         return table.suite_text(inspect.getdoc(SUITES[name]), SUITES[name](False, None, 1), records)
     make = accelerator.accelerator if name == ACCELERATOR else training
@@ -402,20 +367,6 @@ def _section(name: str, records: Sequence[Record], left: int) -> str:
         suite = suite._replace(note=f"{suite.note}\n\n{more}")
     text = table.suite_text if name == ACCELERATOR else training_text
     return text(inspect.getdoc(make), suite, records)
-
-
-def write(out: pathlib.Path, left: int = 0) -> None:
-    """Writes the table and the plots of all records, and prints it."""
-    text, records, paths = write_table(out, left), _records(out), []
-    for name in (*SUITES, CONTEXT):
-        own = [record for record in records if record["suite"] == name]
-        if panels := inputs.input_panels(own) if own and name == CONTEXT else table.cost_panels(own):
-            from posjax.describe.figures import save
-
-            figure = against_length(panels, columns=2 if name == CONTEXT else 3)
-            paths.append(save(figure, out / f"{name}.png", dpi=120))
-    print(text)
-    print(out / "table.md", *sorted(out.glob("results*.jsonl")), *paths, sep="\n")
 
 
 if __name__ == "__main__":

@@ -161,19 +161,14 @@ def words(tmp_path, count=6000):
 def test_a_page_of_a_decoder(data_dir, tmp_path, capsys):
     options = dict(data__length=16, eval_lengths=(16,), eval_batch_size=512, model__encoding="rope + window(64), rope")
     workdir = save(config_of("decoder", data_dir, **options), tmp_path / "run", (0,))
-    rows = [
-        "no rope, global layers",
-        "positions + 1000",
-        "no window and YaRN, windowed layers",
-    ]
+    rows = ["no rope, global layers", "positions + 1000", "no window and YaRN, windowed layers"]
     texts = [f"--files={words(tmp_path)}", "--num_texts=3", "--length=130"]
     assert analyse.main([f"--checkpoint={workdir}", f"--out={tmp_path / 'out'}", *texts, "--rows", *rows]) == 0
     study = read_study(tmp_path / "out").studies["run"]
     assert set(study.rows) == {"as loaded", *rows}
     assert study.records[0].each == "text"
-    cost = {
-        row: [study.values(row, "loss")[i] - study.values("as loaded", "loss")[i] for i in range(3)] for row in rows
-    }
+    before = study.values("as loaded", "loss")
+    cost = {row: [study.values(row, "loss")[i] - before[i] for i in range(3)] for row in rows}
     np.testing.assert_allclose(cost["positions + 1000"], 0, atol=1e-5)
     assert np.abs(cost["no rope, global layers"]).min() > 1e-4
     page = (tmp_path / "out" / "README.md").read_text()

@@ -212,12 +212,12 @@ def test_goals_are_judged_where_both_were_measured():
     records += [record("peer", None, skip="too long", length=4096), record("ours", [5.0], length=4096)]
     records += [record("peer", [1.0], length=512), record("ours", [2.0], length=512)]
     goal = Goal("peer / ours", "peer", "ours", {"f": (1.6, 2.0)}, lambda cell: cell["length"] >= 2048)
-    (one,) = findings.verdicts(records, [goal], {"ours": "ours again"})
+    (one,) = findings.verdicts(records, [goal])
     assert (one.cell, one.value, one.verdict, one.control) == ("n=2048 f, 1 core", "2.00", "aim met", "1.10")
     wanted = {"f": (50, None)}
     memory = Goal("temporaries", "peer", "ours", wanted, quantity="temporaries")
     records = [record("peer", [1.0], temp=100 * 2**20), record("ours", [1.0], temp=2**20)]
-    assert findings.verdicts(records, [memory], {})[0].value == "100.00"
+    assert findings.verdicts(records, [memory])[0].value == "100.00"
 
 
 def test_bounds_on_growth_and_size():
@@ -225,7 +225,7 @@ def test_bounds_on_growth_and_size():
     growth = Goal("growth", "a", None, {"f": (1.1, None)}, at_most=True, grows=True)
     at_16384 = dict(where=lambda cell: cell["length"] == 16384)
     size = Goal("size", "a", None, {"f": (8, None)}, at_most=True, quantity="temporaries", **at_16384)
-    first, second = findings.verdicts(records, [growth, size], {})
+    first, second = findings.verdicts(records, [growth, size])
     assert (first.value, first.wanted, first.verdict) == ("0.25", "at most 1.1", "met")
     assert (second.value, second.wanted, second.verdict) == ("16 MiB", "at most 8 MiB", "**missed by 100%**")
 
@@ -236,15 +236,13 @@ ABOUT = dict(processor="P", cpus=2, memory="1 GiB", platform="L", commit="abc")
 def test_the_table_has_goals_figures_and_reasons():
     records = [record("peer", [4.0, 4.0]), record("ours", [2.0, 2.0], temp=2**20), record("x|y", None, skip="no *gcc*")]
     goal = Goal("peer / ours", "peer", "ours", {"f": (3, None)})
-    text = table.suite_text("s", Suite((), (), [goal], {}, "A note."), records)
+    text = table.suite_text("s", Suite((), (), [goal], "A note."), records)
     assert "| peer / ours | n=2048 f, 1 core | 2.00 | at least 3 | **missed by 33%** |  |" in text
     assert "|  | ours | 2000 | 0.0% | 2 | 1.0 | 1.0 |" in text
     assert "| ours | 2000 | - | 1 |" in table.measurements([record("ours", [2.0])])  # one round has no spread
     assert r"* x\|y, n=2048 f, 1 core: no \*gcc\*" in text
     others = [{**record, "about": about} for record in records for about in (ABOUT, {**ABOUT, "processor": "Q"})]
     assert [line[:7] for line in table.about_text(others).splitlines() if "jax 1" in line] == ["* s: P,", "* s: Q,"]
-    panels = table.cost_panels([*records, record("ours", [5.0], length=4096)])
-    assert panels[0].curves["ours"] == {2048: 2000.0, 4096: 5000.0}
 
 
 @pytest.mark.parametrize("name", benchmark.SUITES)
@@ -253,7 +251,7 @@ def test_goals_name_contenders_that_are_measured(name):
     names = {contender.name for contender in suite.contenders}
     for goal in suite.goals:
         assert {goal.over, goal.under or goal.over} <= names
-    assert {*suite.controls, *suite.controls.values()} <= names
+    assert {name.removesuffix(" again") for name in names} <= names
     for contender in suite.contenders:
         assert any(contender in part for _, part in suite.turns())
 
@@ -265,28 +263,20 @@ def test_the_command_writes_and_replaces(tmp_path, monkeypatch, capsys):
     assert benchmark.main(line) == 0
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 6  # 3 contenders, 2 lengths
     assert "| posjax window(512) |" in (tmp_path / "table.md").read_text()
-    assert (tmp_path / "window.png").stat().st_size > 1000
     capsys.readouterr()
     assert benchmark.main([*line, "--list", "--only=f: posjax window(512) again", "--part=2/2"]) == 0
     assert capsys.readouterr().out == "H=4 n=8192 f: posjax window(512) again\n"
-
-
-DECODER, STUDY = (f"--config=configs/{name}.py" for name in ("decoder", "data_size"))
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("window --only=nobody", "--only=nobody"),
-        ("accelerator --part=5/4", "5/4"),
         ("accelerator --quick", "--quick"),
-        ("attention --memory=24GB", "write it as 24GiB"),
         ("published --checkpoint=nowhere", "config.json"),
-        (f"context {DECODER} --lengths=64", "two lengths or more"),
+        ("context --config=configs/decoder.py --lengths=64", "two lengths or more"),
         ("context", "--config=FILE is missing"),
-        (f"plan {DECODER} --accelerators=h10", "did you mean 'h100'"),
-        (f"plan {STUDY} --row=nobody", "the study trains no such row"),
-        (f"plan {DECODER} --row=rope", "--config is of a single run"),
+        ("plan --config=configs/decoder.py --accelerators=h10", "did you mean 'h100'"),
     ],
 )
 def test_mistakes_are_one_line(line, message, capsys):

@@ -12,8 +12,6 @@ from experiments.benchmarks import contender, jax_side, jax_training, runner
 from experiments.benchmarks.training import training, training_text
 from posjax import parse
 from posjax.environment import compiler_flags
-from posjax.training.loop import Programs
-from posjax.training.tasks import make_task
 
 FULL, SMALL = training("gpu", peers=True), training("cpu", peers=True)
 TINY = {"width": 16, "heads": 2, "depth": 1, "steps": 8, "dtype": "float32"}
@@ -133,15 +131,6 @@ def test_steps_are_those_of_a_training():
     assert figures["tokens_per_s"] == pytest.approx(2 * 64 / statistics.median(figures["wall"]))
     assert figures["loss"] == pytest.approx([math.log(300)] * 2, rel=0.3)
     assert (len(figures["wall"]), figures["mfu"], call.temp_bytes > 0) == (6, None, True)
-
-
-@pytest.mark.slow
-def test_images_are_random_and_of_the_size_of_the_case():
-    config = jax_training.training_config(
-        {**TINY, "image": 8, "patch": 4, "classes": 10, "batch": 4, "spec": "learned"}
-    )
-    state, batch = Programs(make_task(config), config, (0,)).arguments()
-    assert (batch["image"].shape, state.params["head"]["kernel"].shape) == ((1, 4, 8, 8, 3), (1, 16, 10))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from absl import logging
 
 from experiments.analysis import heads, removal
 from experiments.analysis.frequencies import Waves, frequency_use, layer_waves, share_of_pairs
-from experiments.analysis.layers import Layers, look
+from experiments.analysis.layers import Layers, look, no_weights
 from experiments.analysis.measured import Findings, Group, Metric, Rows
 from experiments.analysis.removal import TextReader
 from experiments.analysis.subject import OWN, Subject, Texts, repeated_tokens
@@ -97,7 +97,7 @@ def _heads(subject: Subject, texts: Texts, reader: TextReader, arrays: Arrays) -
         layers = look(subject.model, subject.params[0], text[None, :-1], site, score)
         numbers.append([_of_layer(subject, index, layers, turning[index]) for index in range(depth)])
         reader.tick(1)
-    for name in ("profile", "use", "previous", "sink"):
+    for name in ("profile", "use", "previous"):
         if len({np.shape(layer.get(name)) for layer in numbers[0]}) > 1 or name not in numbers[0][0]:
             continue  # layers with other pairs of channels, or without any, have no common figure
         arrays[name] = np.stack([np.mean([x[name] for x in layer], axis=0) for layer in zip(*numbers, strict=True)])
@@ -105,11 +105,12 @@ def _heads(subject: Subject, texts: Texts, reader: TextReader, arrays: Arrays) -
         arrays["magnitude"] = np.stack([layer.magnitude[0] for layer in turning])
     by_head = {FIRST: "sink", OLDEST: "oldest", SLOW: "slow", GAINS: "gains", BAND: "band"}
     metrics: dict[str, Any] = {}
+    scopes = removal.scopes([encoding for _, encoding, _ in subject.layers])
     for metric, name in by_head.items():
         measured = [index for index in range(depth) if name in numbers[0][index]]
         metrics[metric] = {i + 1: np.array([np.mean(text[i][name]) for text in numbers]) for i in measured}
-        for kind, own in _kinds(subject).items():
-            if own := [index for index in own if index in measured]:
+        for kind, scope in scopes.items():  # of layers: all, and, where some have a window, those with and without one
+            if own := [index for index in measured if scope(subject.layers[index][1])]:
                 metrics[f"{metric}, {kind}"] = np.array([np.mean([text[i][name] for i in own]) for text in numbers])
     metrics[PREVIOUS] = {i + 1: np.array([text[i]["previous"].max() for text in numbers]) for i in range(depth)}
     for which in ("queries", "keys", "values"):
@@ -133,17 +134,16 @@ def _of_layer(subject: Subject, index: int, layers: Layers, turning: Waves | Non
     if turning is None or subject.model.block.latent is not None:  # latent heads turn their last channels alone
         return numbers
     magnitude = np.broadcast_to(turning.magnitude, (query.shape[1], len(turning.pairs)))
-    use = frequency_use(query[None], key[None], turning.pairs).product
+    use = frequency_use(query[None], key[None], turning.pairs)
     numbers |= {"use": use / use.sum(axis=1, keepdims=True), "slow": share_of_pairs(use, magnitude, 0.25)}
     if (seen := min(subject.trained or math.inf, encoding.mask().memory.last + 1)) < math.inf:
         most = np.take_along_axis(magnitude, use.argmax(axis=1)[:, None], axis=1)
         numbers["band"] = np.log2(2 * np.pi / np.maximum(most, 1e-12) / seen)
     own = subject.params[0]["trunk"][f"block_{index}"]["attention"]
     if "query_norm" in own and own["query_norm"]["scale"].shape == (subject.dims.head_dim,):
-        gains = (
-            subject.model.block.norm_offset + np.asarray(own[f"{name}_norm"]["scale"]) for name in ("query", "key")
-        )
-        gain_use = frequency_use(*(gain[None, None, None] for gain in gains), turning.pairs).product
+        offset = subject.model.block.norm_offset
+        gains = (offset + np.asarray(own[f"{name}_norm"]["scale"]) for name in ("query", "key"))
+        gain_use = frequency_use(*(gain[None, None, None] for gain in gains), turning.pairs)
         numbers["gains"] = share_of_pairs(gain_use, magnitude[:1], 0.25)
     query, key = encoding.rotate(params, query, sites(len(query)), key, sites(len(key)))
     key = np.repeat(np.asarray(key), query.shape[1] // key.shape[1], axis=1)
@@ -151,13 +151,6 @@ def _of_layer(subject: Subject, index: int, layers: Layers, turning: Waves | Non
     share = share_of_pairs(lead, magnitude, -0.25)
     looks_back = numbers["previous"] > LOOKS_BACK
     return numbers | {"lead": share[looks_back], "lead of others": share[~looks_back & (lead.sum(axis=1) > 0)]}
-
-
-def _kinds(subject: Subject) -> dict[str, list[int]]:
-    """Returns the layers of each kind: all, and, where some have a window, those with and without one."""
-    encodings = [encoding for _, encoding, _ in subject.layers]
-    scopes = removal.scopes(encodings)
-    return {name: [i for i, layer in enumerate(encodings) if scope(layer)] for name, scope in scopes.items()}
 
 
 def _random_copies(subject: Subject, texts: Texts, reader: TextReader, arrays: Arrays) -> Found:
@@ -235,11 +228,9 @@ def _shifts(subject: Subject, texts: Texts, reader: TextReader, arrays: Arrays) 
         if not reader.wants(row) or (table and where.max() >= subject.model.length):
             continue
         after = [reader.read(text, position=where) for text in texts.tokens]
-        change = [
-            np.mean(np.linalg.norm(b.hidden - a.hidden, axis=1) / np.linalg.norm(a.hidden, axis=1))
-            for a, b in zip(before, after, strict=True)
-        ]
-        yield row, {LOSS: np.array([each.loss.mean() for each in after]), HIDDEN: np.array(change)}
+        first, moved_to = (np.stack([read.hidden for read in reads]) for reads in (before, after))
+        change = np.linalg.norm(moved_to - first, axis=-1) / np.linalg.norm(first, axis=-1)
+        yield row, {LOSS: np.array([read.loss.mean() for read in after]), HIDDEN: change.mean(axis=1)}
 
 
 def _pairs(subject: Subject, texts: Texts, reader: TextReader, arrays: Arrays) -> Found:
@@ -286,15 +277,11 @@ def _still(subject: Subject, turning: dict[Encoding, Waves], fastest: bool) -> t
 def _fixed(subject: Subject, texts: Texts) -> dict[str, tuple[Encoding, ...]]:
     """Returns {row: pattern of all layers} with massive channels, or as many others, at their mean over the first text."""
     site = sites(texts.tokens.shape[1] - 1)
-    layers = look(subject.model, subject.params[0], texts.tokens[:1, :-1], site, _nothing)
+    layers = look(subject.model, subject.params[0], texts.tokens[:1, :-1], site, no_weights)
     encodings, rng = tuple(encoding for _, encoding, _ in subject.layers), np.random.default_rng(0)
     rows = {"massive channels fixed": "massive", "as many others fixed": "other"}
     patterns = {row: removal.fixed_pattern(encodings, layers, which, rng) for row, which in rows.items()}
     return {row: pattern for row, pattern in patterns.items() if pattern != encodings}
-
-
-def _nothing(layer: int, weights: jax.Array) -> None:
-    return None
 
 
 def _massive(subject: Subject, texts: Texts, reader: TextReader, arrays: Arrays) -> Found:

@@ -36,10 +36,9 @@ def sections(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Iterator[
             "tokens (Gu et al. 2024). The same where all positions are moved, the BOS is left out or stands again at token "
             "32, or the words are shuffled."
         )
-        metrics = dict.fromkeys(
-            (decoder.SINKS, f"{decoder.FIRST}, all layers", "attention on the second BOS"), (1, 100)
-        )
-        yield Section("Sinks", text, table=table(study, rows, metrics, "first 64 tokens", " (%)"))
+        metrics = (decoder.SINKS, f"{decoder.FIRST}, all layers", "attention on the second BOS")
+        cells = table(study, rows, dict.fromkeys(metrics, (1, 100)), "first 64 tokens", " (%)")
+        yield Section("Sinks", text, table=cells)
     if rows := [row for row in rows_with(study, decoder.HIDDEN) if row.startswith("positions")]:
         yield _shifts(study, {row: costs[row] for row in rows})
     if mean_of(study, OWN, f"{decoder.MASSIVE}, keys"):
@@ -150,9 +149,8 @@ def _heads(study: StudyRecords, arrays: Mapping[str, np.ndarray]) -> Section:
     )
     kinds = (mean_of(study, OWN, f"{decoder.OLDEST}, {kind} layers") for kind in ("windowed", "all"))
     if oldest := next(filter(None, kinds), None):
-        text += (
-            f" Where a window has left the first token behind, its oldest token gets {oldest.scaled(100).text(1)} %."
-        )
+        share = oldest.scaled(100).text(1)
+        text += f" Where a window has left the first token behind, its oldest token gets {share} %."
     return Section("Heads", text, figures)
 
 
@@ -170,12 +168,9 @@ def _shifts(study: StudyRecords, costs: Mapping[str, Interval]) -> Section:
 
 
 def _massive(study: StudyRecords, costs: Mapping[str, Interval]) -> Section:
+    metrics = {decoder.MASSIVE: 2, decoder.RATIO: 1}
     cells = [
-        (
-            name,
-            mean_text(study, OWN, f"{decoder.MASSIVE}, {name}", 2),
-            mean_text(study, OWN, f"{decoder.RATIO}, {name}", 1),
-        )
+        (name, *(mean_text(study, OWN, f"{metric}, {name}", digits) for metric, digits in metrics.items()))
         for name in ("queries", "keys", "values")
     ]
     text = (

@@ -8,6 +8,7 @@ Gurevych 2019, arXiv 1908.10084). Every function returns one number per text, th
 """
 
 import functools
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -32,11 +33,9 @@ PLACES = {"start": 0.0, "middle": 0.5, "end": 1.0}
 _TOKENS = 8192  # most tokens of a batch
 _STEP = 64  # lengths of batches are multiples: each is compiled once
 GRASS = b"The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
-_FIRST = (
-    "Ada Boris Carla Dmitri Elena Farid Greta Hugo Irene Jamal Keiko Luis Maya Nils Olga Pablo Quinn Rosa Sven Tara"
-)
-_LAST = (
-    "Adler Brandt Castro Dubois Engel Foster Garcia Holm Ivanov Jensen Klein Lopez Moreau Novak Olsen Park Rossi Silva"
+_NAMES = (
+    "Ada Boris Carla Dmitri Elena Farid Greta Hugo Irene Jamal Keiko Luis Maya Nils Olga Pablo Quinn Rosa Sven Tara",
+    "Adler Brandt Castro Dubois Engel Foster Garcia Holm Ivanov Jensen Klein Lopez Moreau Novak Olsen Park Rossi Silva",
 )
 
 
@@ -71,7 +70,6 @@ def text_embedder(
 
     Args:
       model: a model whose `length` is R; None is a model without a table, which takes any length.
-      params: its parameters.
       ends: special tokens before and behind each text.
       reading: one of `READINGS`.
       length: the longest text that will be read, special tokens included; longer ones are cut.
@@ -188,7 +186,7 @@ def passkey_set(tokenizer: Tokenizer, *, size: int, count: int) -> tuple[list[np
     Raises:
       ValueError: there are fewer names than documents.
     """
-    names = [f"{first} {last}" for first in _FIRST.split() for last in _LAST.split()]
+    names = [" ".join(name) for name in itertools.product(*(part.split() for part in _NAMES))]
     if count > len(names):
         raise ValueError(f"--num_texts={count}: pass keys need as many names, and there are {len(names)}")
     rng = np.random.default_rng(0)
@@ -221,10 +219,8 @@ def passkey_ranks(
     one is computed.
 
     Args:
-      params: of the model.
       lengths: tokens of the documents, special ones included.
       readings: names in `READINGS`.
-      count: number of documents.
     """
     ends = special_ends(tokenizer)
     plain = text_embedder(model, params, ends)

@@ -67,10 +67,8 @@ def measure_encoder(subject: Subject, texts: Texts) -> Findings:
         return Findings(groups, {})
     rng = np.random.default_rng(0)
     walks = [rng.standard_normal(learned[0].shape).cumsum(axis=0) for _ in own]
-    groups += [
-        Group("table", [""], {TABLE: _facts(learned[:1])}),
-        Group("random walk", [""] * len(own), {WALK: _facts(walks)}),
-    ]
+    groups.append(Group("table", [""], {TABLE: _facts(learned[:1])}))
+    groups.append(Group("random walk", [""] * len(own), {WALK: _facts(walks)}))
     return Findings(groups, {"table": learned[0], "walk": walks[0]})
 
 
@@ -112,9 +110,7 @@ def _of_table(study: StudyRecords, table: np.ndarray, walk: np.ndarray) -> Secti
     right.set(xlabel="components", ylabel="per cent", ylim=(0, 100))
     page.finish(right, "variance in principal components")
     metrics = {COMPONENTS: 1, WAVES: 3, RADIUS: 3, LIKENESS: 3}
-    cells = [
-        (row, *(mean_text(study, row, metric, digits) for metric, digits in metrics.items())) for row in (TABLE, WALK)
-    ]
+    cells = [[row, *(mean_text(study, row, *each) for each in metrics.items())] for row in (TABLE, WALK)]
     text = (
         f"The learned table, {len(table)} rows, and random walks of the same size: components of any smooth table look like "
         f"waves. {tables.untrained_rows(table).sum()} rows look untrained (no likelier than chance to resemble their "

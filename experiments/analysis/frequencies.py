@@ -27,14 +27,6 @@ class Waves(NamedTuple):
         return np.linalg.norm(self.wave, axis=0)
 
 
-class FrequencyUse(NamedTuple):
-    """Mean 2-norms of the pairs of channels, and their product: a bound on a pair's part of a logit."""
-
-    query: Float[np.ndarray, "H P"]
-    key: Float[np.ndarray, "H P"]
-    product: Float[np.ndarray, "H P"]  # mean of |q_c| |k_c| over the pairs of tokens of an image, and over images
-
-
 def layer_waves(subject: Subject, site: Site) -> list[Waves | None]:
     """Returns the frequencies of each layer; layers with one encoding and its parameters share them."""
     known, by_layer = {}, []
@@ -64,30 +56,24 @@ def waves(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Waves |
 
 def frequency_use(
     q: Float[Array, "B T H D"], k: Float[Array, "B T K D"], pairs: list[tuple[int, int]], site: Site | None = None
-) -> FrequencyUse:
-    """The share of queries and keys in each pair of channels that turns together.
+) -> Float[np.ndarray, "H P"]:
+    """Returns the use of each pair of channels that turns together: the mean of |q_c| |k_c| over tokens, and over sequences.
 
     Barbero et al. (2024), arXiv 2410.06205, section 4: the mean 2-norm of each 2-D chunk of queries and of keys. As
     |q_c . k_c| <= |q_c| |k_c|, a pair that is small in either does little. A rotation keeps norms: q and k may be rotated or
     not.
 
     Args:
-      q: queries.
-      k: keys, of as many heads or fewer.
+      k: keys; they may have fewer heads than queries.
       pairs: channels (a, b), as in `Waves`.
-      site: site of the tokens; tokens without position, which do not turn, are then left out.
+      site: of the tokens; tokens without position, which do not turn, are then left out.
     """
     if site is not None:
         stand = np.flatnonzero((np.asarray(site.prefix) == 0) & (np.asarray(site.segment) > 0))
         q, k = np.asarray(q)[:, stand], np.asarray(k)[:, stand]
-    query, key = (_mean_norms(x, pairs) for x in (q, k))
-    key = np.repeat(key, query.shape[1] // key.shape[1], axis=1)
-    return FrequencyUse(query.mean(axis=0), key.mean(axis=0), (query * key).mean(axis=0))
-
-
-def _mean_norms(x: Float[Array, "B T H D"], pairs: list[tuple[int, int]]) -> Float[np.ndarray, "B H P"]:
-    first, second = np.moveaxis(np.asarray(x, np.float64)[..., np.asarray(pairs)], -1, 0)
-    return np.hypot(first, second).mean(axis=1)
+    chunks = (np.asarray(x, np.float64)[..., np.asarray(pairs)] for x in (q, k))
+    query, key = (np.hypot(x[..., 0], x[..., 1]).mean(axis=1) for x in chunks)
+    return (query * np.repeat(key, query.shape[1] // key.shape[1], axis=1)).mean(axis=0)
 
 
 def _units(site: Site, placed: Site) -> Float[np.ndarray, " A"]:

@@ -19,7 +19,7 @@ class Layers(NamedTuple):
     Attributes:
       output: what the model returns; the features of a decoder, logits of a model with a head.
       weights: attention weights, or their scores.
-      query, key: before `rotate`, which acts on the last `Subject.turning` channels.
+      query, key: before `rotate`, which acts on the last `Subject.dims.head_dim` channels.
       tokens: depth + 1 entries: the input of the first block, and the output of each.
     """
 
@@ -39,8 +39,6 @@ def look(model: Any, params: Any, batch: Array, site: Site, score: Score | None 
         distance = attention_distance(layers.weights[0], model.sites(28, 28), model.patch_size)
 
     Args:
-      model: the model.
-      params: its parameters.
       batch: tokens [B, T] or images [B, h, w, C].
       site: of all texts or images.
       score: (layer, weights) -> what is kept of a layer's weights, which are large; one function is compiled once.
@@ -54,3 +52,7 @@ def look(model: Any, params: Any, batch: Array, site: Site, score: Score | None 
         weights = [score(layer, each) for layer, each in enumerate(weights)]
     tokens = [trunk[name][0] for name in ("tokens_in", *(f"tokens_{layer}" for layer in range(model.depth)))]
     return Layers(output, weights, *rest, tokens)
+
+
+def no_weights(layer: int, weights: Array) -> None:
+    """Keeps nothing of a layer's weights: a score of `look`."""

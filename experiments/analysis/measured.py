@@ -38,17 +38,18 @@ class Findings(NamedTuple):
 
 
 def write_records(
-    path: pathlib.Path,
-    groups: Sequence[Group],
-    subject: Subject,
-    batch: Texts | Pictures,
-    about: Mapping[str, Any],
+    path: pathlib.Path, groups: Sequence[Group], subject: Subject, batch: Texts | Pictures, about: Mapping[str, Any]
 ) -> StudyRecords:
     """Appends a record for each row and unit to results.jsonl in a folder, and returns the records.
 
     Args:
       about: name of the data, number of parameters, seconds of the whole analysis, device and versions.
     """
+
+    def of_unit(metric: Metric, index: int) -> Any:
+        is_placed = isinstance(metric, Mapping)
+        return {at: finite(x[index]) for at, x in metric.items()} if is_placed else finite(metric[index])
+
     about = dict(about)
     share = about.pop("seconds") / max(1, sum(len(rows) * len(titles) for _, titles, rows in groups))
     same = dict(study=subject.name, encoding=subject.encoding, run=subject.hash, data_digest=batch.digest)
@@ -61,7 +62,7 @@ def write_records(
             base=next(iter(rows)),
             each=each,
             documents=(title,) if title else (),
-            metrics={name: _of_unit(values, index) for name, values in metrics.items()},
+            metrics={name: of_unit(values, index) for name, values in metrics.items()},
             **same,
         )
         for each, titles, rows in groups
@@ -70,12 +71,6 @@ def write_records(
     ]
     append_records(path / RESULTS, records)
     return StudyRecords(subject.name, records)
-
-
-def _of_unit(metric: Metric, index: int) -> Any:
-    if isinstance(metric, Mapping):
-        return {at: finite(values[index]) for at, values in metric.items()}
-    return finite(metric[index])
 
 
 def mean_of(study: StudyRecords, row: str, metric: str, at: Any = None) -> Interval | None:

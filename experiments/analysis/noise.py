@@ -28,17 +28,13 @@ def with_noise(params: Any, seed: int = 0) -> Any:
         if leaf.ndim < 2 or not {"kernel", "embedding"} & set(names):
             return leaf
         x = np.asarray(leaf, np.float32)
-        if names[-1] == "embedding":
-            made = x
-        elif "out" in names:  # inputs are heads and channels
-            made = x.reshape(-1, x.shape[-1]).T
-        else:
-            made = x.reshape(x.shape[0], -1).T
-        if made.shape[1] % BLOCK == 0:
-            blocks = np.sort(made[:100].reshape(-1, BLOCK), axis=1)
+        is_table, outputs = names[-1] == "embedding", x.shape[-1] if "out" in names else x[0].size
+        rows = x if is_table else x.reshape(-1, outputs).T  # the inputs of "out" are heads and channels
+        if rows.shape[1] % BLOCK == 0:
+            blocks = np.sort(rows[:100].reshape(-1, BLOCK), axis=1)
             repeats.append((np.diff(blocks, axis=1) == 0).any(axis=1).mean())
-        made = rows_with_noise(made, rng)
-        return jnp.asarray((made if names[-1] == "embedding" else made.T).reshape(x.shape), leaf.dtype)
+        rows = rows_with_noise(rows, rng)
+        return jnp.asarray((rows if is_table else rows.T).reshape(x.shape), leaf.dtype)
 
     found = jax.tree_util.tree_map_with_path(noisy, params)
     if not repeats or np.mean(repeats) < 0.1:

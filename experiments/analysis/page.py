@@ -53,9 +53,6 @@ def write_page(
     The page is a function of the arguments: no clock, no host name. Files appear whole or not at all.
 
     Args:
-      directory: the folder.
-      title: the page's title.
-      sections: the sections.
       facts: {name: fact} about the model and its data.
       command: the command line that makes the page again.
     """

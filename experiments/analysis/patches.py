@@ -89,9 +89,6 @@ def rollout(weights: Sequence[Float[Array, "B H T T"]]) -> Float[np.ndarray, "B 
 
     Abnar & Zuidema (2020), arXiv 2005.00928, section 3: A~_l = 0.5 mean over heads of A_l + 0.5 I, its rows scaled to sum
     1, and A~_L ... A~_1. Heads are averaged as in the paper; other code takes their maximum.
-
-    Args:
-      weights: attention weights of each layer, from the first on.
     """
     flow = np.eye(np.shape(weights[0])[-1])
     for layer in weights:

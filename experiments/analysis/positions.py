@@ -4,6 +4,8 @@ The three maps cover all ways to act on attention: an additive encoding has code
 encoding without such an action shows codes of 0, an agreement of 1, a bias of 0.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from jaxtyping import Float
 
@@ -24,37 +26,28 @@ def similarity_map(table: Float[Array, "h w M"]) -> Float[np.ndarray, "h w h w"]
     return np.einsum("ijm,klm->ijkl", unit, unit)
 
 
-def code_table(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Float[np.ndarray, "h w M"]:
-    """The codes that `embed` adds to each patch: to tokens of zeros or, where that depends on the tokens, to random ones.
+class Effects(NamedTuple):
+    """What an encoding does to patches: to the one at (row, column), or to a query there and a key anywhere.
 
-    Args:
-      dims: the sizes of the model.
-      site: the model's tokens, not yet placed.
+    Attributes:
+      codes: what `embed` adds to tokens of zeros or, where that depends on the tokens, to random ones.
+      agreement: trace(R_q^T R_k) / D of the turns by `rotate`, the mean of q' . k' over q = k of all directions, relative to
+        q . k. It does not depend on content (`frequencies.frequency_use` does). None if `rotate` is not linear in q and k.
+      bias: of logits; for random content if it reads content.
     """
-    codes, _ = probes.codes(Part(encoding, params, encoding.place(params, site)), dims)
-    return np.asarray(codes)[patch_index(site)]
+
+    codes: Float[np.ndarray, "h w M"]
+    agreement: Float[np.ndarray, "H h w h w"] | None
+    bias: Float[np.ndarray, "H h w h w"]
 
 
-def rotation_agreement(
-    encoding: Encoding, params: Params, dims: Dims, site: Site
-) -> Float[np.ndarray, "H h w h w"] | None:
-    """The logit of a word with itself under `rotate`, for a query at (row, column) and a key anywhere.
-
-    This is the mean of q' . k' over q = k of all directions, relative to the mean of q . k: trace(R_q^T R_k) / D. For a
-    rotary encoding it is the mean cosine of the angles between the two places, 1 at the same place. It does not depend on
-    content (`frequencies.frequency_use` does). None if `rotate` is not linear in q and k.
-    """
-    rotation = probes.linear_rotation(Part(encoding, params, encoding.place(params, site)), dims)
-    if rotation is None:
-        return None
-    index = patch_index(site)
-    query, key = (np.moveaxis(x[index.ravel()], 1, 0).reshape(dims.num_heads, index.size, -1) for x in rotation)
-    return (query @ np.swapaxes(key, 1, 2) / dims.head_dim).reshape(-1, *index.shape, *index.shape)
-
-
-def bias_map(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Float[np.ndarray, "H h w h w"]:
-    """The `bias` of a query at (row, column) and a key anywhere; random content if it reads content."""
-    bias, _ = probes.bias(Part(encoding, params, encoding.place(params, site)), dims)
-    index = patch_index(site)
-    among = np.asarray(bias)[:, index.ravel()][..., index.ravel()]
-    return among.reshape(-1, *index.shape, *index.shape)
+def effects(encoding: Encoding, params: Params, dims: Dims, site: Site) -> Effects:
+    """Returns what an encoding does to the patches of a model of these sizes, whose tokens are not yet placed."""
+    part, index = Part(encoding, params, encoding.place(params, site)), patch_index(site)
+    patches, pairs = index.ravel(), (-1, *index.shape, *index.shape)
+    agreement, rotation = None, probes.linear_rotation(part, dims)
+    if rotation is not None:
+        query, key = (np.moveaxis(x[patches], 1, 0).reshape(dims.num_heads, len(patches), -1) for x in rotation)
+        agreement = (query @ np.swapaxes(key, 1, 2) / dims.head_dim).reshape(pairs)
+    codes, bias = (np.asarray(probe(part, dims)[0]) for probe in (probes.codes, probes.bias))
+    return Effects(codes[index], agreement, bias[:, patches][..., patches].reshape(pairs))

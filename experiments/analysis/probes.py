@@ -3,7 +3,7 @@
 Images are arrays [N, height, width, channels]; `predict` is any function from images to classes [N].
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
@@ -56,18 +56,6 @@ def translate(
     after = max(-down, 0), max(-right, 0)
     padded = np.pad(images, ((0, 0), *zip(before, after, strict=True), (0, 0)), mode=_PADDINGS[padding])
     return padded[:, after[0] : after[0] + height, after[1] : after[1] + width]
-
-
-def right_when_shuffled(
-    predict: Predict,
-    images: Num[np.ndarray, "N h w c"],
-    labels: Int[np.ndarray, " N"],
-    patch_size: int,
-    shares: Sequence[float],
-    rng: np.random.Generator,
-) -> Bool[np.ndarray, "S N"]:
-    """Marks the images that are classified right with these shares of their patches shuffled, drawn anew for each share."""
-    return np.stack([predict(shuffle_patches(images, patch_size, share, rng)) == labels for share in shares])
 
 
 def right_when_translated(

@@ -10,17 +10,12 @@ _STRENGTH = 1e-3  # of the ridge
 
 
 def ridge(
-    fitted: Float[Array, "B T M"],
-    held_out: Float[Array, "B2 T M"],
-    targets: Float[np.ndarray, "T K"],
+    fitted: Float[Array, "B T M"], held_out: Float[Array, "B2 T M"], targets: Float[np.ndarray, "T K"]
 ) -> Float[np.ndarray, "B2 T K"]:
     """Predictions of ridge regression for tokens of other sequences than it was fitted to.
 
     All sequences share the targets of their places. Features are scaled to mean 0 and variance 1 on the fitted tokens;
     coefficients are (X'X/N + 0.001 I)^-1 X'Y/N.
-
-    Raises:
-      ValueError: there are no sequences to fit to or to test on.
     """
     x, other = _scaled(np.asarray(fitted, np.float64), np.asarray(held_out, np.float64))
     # Each sequence has every place once, so X'Y needs only the sum over sequences.
@@ -36,9 +31,6 @@ def position_error(fitted: Float[Array, "B T M"], held_out: Float[Array, "B2 T M
     After Haviv et al. (2022), arXiv 2203.16634, who train a network to read positions off each layer. Here the first layer is
     random (256 rectified units beside the features) and the last is `ridge`: only the draw is random. Predictions are clipped
     to existing places.
-
-    Raises:
-      ValueError: see `ridge`.
     """
     length, width = fitted.shape[1:]
     rng = np.random.default_rng(seed)
@@ -54,10 +46,6 @@ def _scaled(
     fitted: Float[np.ndarray, "B T M"], other: Float[np.ndarray, "B2 T M"]
 ) -> tuple[Float[np.ndarray, "B T M"], Float[np.ndarray, "B2 T M"]]:
     """Scales each feature to mean 0 and variance 1 on the fitted tokens; constant features become 0."""
-    if not min(len(fitted), len(other)):
-        raise ValueError(
-            f"a probe is fitted to one half of the sequences and tested on the other; got {len(fitted)} and {len(other)}"
-        )
     mean, deviation = fitted.mean(axis=(0, 1)), fitted.std(axis=(0, 1))
     scale = np.where(deviation > 1e-12 * max(deviation.max(), 1e-300), deviation, np.inf)
     return (fitted - mean) / scale, (other - mean) / scale

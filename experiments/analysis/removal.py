@@ -24,9 +24,8 @@ from posjax.models.replacing import is_windowed
 from posjax.spec import parse
 
 Change = Callable[[Encoding], Encoding | None]
-MASSIVE_FACTOR = (
-    5.0  # a channel is massive if its norm is this often the mean of its head's: lambda of Jin et al. (2025)
-)
+# A channel is massive if its norm is this often the mean of its head's: lambda of Jin et al. (2025).
+MASSIVE_FACTOR = 5.0
 
 
 class Read(NamedTuple):
@@ -46,11 +45,7 @@ class TextReader:
     """
 
     def __init__(
-        self,
-        subject: Subject,
-        scored: int,
-        only: Collection[str] = (),
-        tick: Callable[[int], Any] = lambda count: None,
+        self, subject: Subject, scored: int, only: Collection[str] = (), tick: Callable[[int], Any] = lambda count: None
     ):
         self.subject, self.scored, self.only, self.tick, self._models = subject, scored, only, tick, {}
 
@@ -100,12 +95,7 @@ class Alteration(NamedTuple):
 
 @dataclass(frozen=True)
 class Stilled(Encoding):
-    """A rotary encoding without the rotation of some channels.
-
-    Attributes:
-      rotary: the encoding.
-      channels: the channels that do not turn.
-    """
+    """A rotary encoding without the rotation of some channels."""
 
     rotary: Encoding
     channels: tuple[int, ...]
@@ -150,11 +140,6 @@ def with_rope(encoding: Encoding, change: Callable[[Rope], Encoding | None]) -> 
     return None if None in parts or parts == encoding.parts else Sum(parts)
 
 
-def without_rope(encoding: Encoding) -> Encoding | None:
-    """Returns the encoding without its rope; other parts stay."""
-    return with_rope(encoding, lambda rope: parse("none"))
-
-
 def proportional(proportion: float) -> Change:
     """Returns the change to ropes whose lowest frequencies are 0: `p_rope(proportion)`."""
 
@@ -164,11 +149,6 @@ def proportional(proportion: float) -> Change:
         return PRope(rope.base, rope.layout, proportion)
 
     return lambda encoding: with_rope(encoding, change)
-
-
-def rebased(factor: float) -> Change:
-    """Returns the change of a rope's base."""
-    return lambda encoding: with_rope(encoding, lambda rope: dataclasses.replace(rope, base=factor * rope.base))
 
 
 def masked(mask: str) -> Change:
@@ -208,9 +188,10 @@ def readings(pattern: Sequence[Encoding], length: int) -> Iterator[Alteration]:
     Windows are narrowed to 1/2 and 1/8 of the length; "sinks" let a window see the first 4 tokens too.
     """
     yield Alteration(OWN, "", None)
-    changes: dict[str, Change] = {"no rope": without_rope}
+    changes: dict[str, Change] = {"no rope": functools.partial(with_rope, change=lambda rope: parse("none"))}
     changes |= {f"p_rope({p})": proportional(p) for p in (0.75, 0.5, 0.25)}
-    changes["base x 4"] = rebased(4)
+    rebased = lambda rope: dataclasses.replace(rope, base=4 * rope.base)  # noqa: E731
+    changes["base x 4"] = functools.partial(with_rope, change=rebased)
     for window in (length // 2, length // 8):
         changes[f"window {window}"] = masked(f"window({window})")
         changes[f"4 sinks and window {window}"] = masked(f"sinks(num_sinks=4, window={window})")
@@ -263,7 +244,6 @@ def fixed_pattern(
     """Returns the encodings of all layers with channels of queries and keys at their mean over the tokens.
 
     Args:
-      encodings: of the layers.
       layers: the values of the layers for one text, whose means are taken.
       which: "massive" channels, or as many "other" channels of each head.
       rng: draws the other channels.

@@ -46,7 +46,7 @@ def measure_vit(images: Pictures, look_at: int, show: int) -> Findings:
         arrays |= filter_components(subject.params[0]["patches_to_tokens"]["kernel"])
         caption(progress, "attention")
         attention = _attention(images, look_at, progress.update)
-        arrays |= {name: x for name, x in attention.items() if name in ("use", "query_norm", "key_norm")}
+        arrays |= {"use": attention["use"]} if "use" in attention else {}
         arrays |= _shown(images, show)
         groups = [Group("seed", [""] * seeds, {OWN: _metrics(images, attention)})]
         if not _unmoved(images):
@@ -103,9 +103,7 @@ def _effects(images: Pictures) -> Arrays:
     """Returns what each host of the first seed does to patches, by its index, and the waves of each layer."""
     subject, site, arrays = images.subject, images.site, {}
     for index, (encoding, params) in enumerate(hosts(subject).values()):
-        arguments = encoding, params, subject.dims, site
-        codes, bias = positions.code_table(*arguments), positions.bias_map(*arguments)
-        agreement = positions.rotation_agreement(*arguments)
+        codes, agreement, bias = positions.effects(encoding, params, subject.dims, site)
         arrays |= {f"codes_{index}": codes} if codes.any() else {}
         arrays |= {f"bias_{index}": bias} if bias.any() else {}
         if agreement is not None and not np.allclose(agreement, 1):
@@ -158,7 +156,7 @@ def _attention(images: Pictures, count: int, tick: Tick) -> Arrays:
 
 def _of_layer(images: Pictures, layers: Layers, layer: int, waves: Waves | None) -> Arrays:
     """Returns the numbers of a layer: mean distance [H], share of the prefix [H], `patches.spread` of what each of its K
-    tokens reads [H, K, 2], and use, |q| and |k| of the P pairs of channels [H, P]."""
+    tokens reads [H, K, 2], and use of the P pairs of channels [H, P]."""
     weights, site = layers.weights[layer], images.site
     numbers = dict(distance=patches.attention_distance(weights, site, images.patch))
     numbers["prefix"] = patches.share_of_prefix(weights, site)
@@ -167,8 +165,7 @@ def _of_layer(images: Pictures, layers: Layers, layer: int, waves: Waves | None)
         return numbers
     channels = images.subject.dims.head_dim  # those that turn are a head's last ones
     query, key = (x[layer][..., -channels:] for x in (layers.query, layers.key))
-    use = frequency_use(query, key, waves.pairs, site)
-    return numbers | dict(use=use.product, query_norm=use.query, key_norm=use.key)
+    return numbers | {"use": frequency_use(query, key, waves.pairs, site)}
 
 
 def _metrics(images: Pictures, attention: Arrays) -> dict[str, Any]:
@@ -222,7 +219,8 @@ def _robustness(images: Pictures, tick: Tick) -> Group:
             return np.concatenate(answers)
 
         rng = np.random.default_rng(0)  # the same shuffles for every seed
-        shuffled.append(probes.right_when_shuffled(predict, pixels, labels, images.patch, SHARES, rng))
+        mixed = (probes.shuffle_patches(pixels, images.patch, share, rng) for share in SHARES)
+        shuffled.append(np.stack([predict(each) == labels for each in mixed]))
         moved = probes.right_when_translated(predict, pixels, labels, shifts, images.padding)
         translated.append(moved.mean(axis=1))
     several = len(subject.params) > 1

@@ -112,10 +112,8 @@ def _read(study: StudyRecords, arrays: Arrays, images: Pictures) -> Section:
         f"read (the exponential of the entropy) and their mean distance from the map's own centre. {_over(images)} "
     )
     for index, name in enumerate(names):
-        far, entropy = (
-            array_of(study, OWN, f"{name}: {metric}").mean(axis=(0, 2)) for metric in (vit.FAR, vit.ENTROPY)
-        )
-        layers = (f"{np.exp(e):.0f} at {d:.0f} pixels" for d, e in zip(far, entropy, strict=True))
+        means = (array_of(study, OWN, f"{name}: {metric}").mean(axis=(0, 2)) for metric in (vit.FAR, vit.ENTROPY))
+        layers = (f"{np.exp(entropy):.0f} at {far:.0f} pixels" for far, entropy in zip(*means, strict=True))
         text += f"{'; ' if index else ''}{name}: {', '.join(layers)}"
         if index < _READERS:
             figure = plots.reading_maps(images.pixels[0], arrays["attention_of_prefix"][:, :, index], name)
@@ -173,9 +171,8 @@ def _moved(study: StudyRecords) -> Iterator[Section]:
             "The share of the table's variance that a code of the row plus a code of the column explains, and each alone; "
             "beside it that of the table with its rows shuffled. Means over groups of channels."
         )
-        grids = table(
-            study, [vit.TABLE, vit.SHUFFLED_TABLE], dict.fromkeys((vit.BOTH, vit.ROW, vit.COLUMN), (4, 1)), "row"
-        )
+        shares = dict.fromkeys((vit.BOTH, vit.ROW, vit.COLUMN), (4, 1))
+        grids = table(study, [vit.TABLE, vit.SHUFFLED_TABLE], shares, "row")
         yield Section("A grid in the table", text, table=grids)
     columns = dict.fromkeys((CLS, MEAN), (4, 1))
     if rows := [row for row in rows_with(study, MEAN) if row not in (ALONG, IN_PLACE)]:

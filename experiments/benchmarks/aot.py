@@ -4,6 +4,7 @@ The report of a program says the bytes on each device by their holder ("paramete
 no argument's place, "temporaries", "code"), what `hlo.read_program` reads, and "compile_seconds"; or "error", in one line.
 """
 
+import functools
 import hashlib
 import pathlib
 import re
@@ -54,8 +55,8 @@ def compile_config(case: Mapping[str, Any]) -> Call:
     if isinstance(task.model, Decoder):
         arguments = _decoding(task.model, config, state, task.mesh)
         held = dict(zip(("parameters", "batch"), map(held_by, (arguments[0], arguments[1:])), strict=True))
-        step = jax.jit(_extend(task.model), donate_argnums=1)
-        reports["decoding step"] = _report(step.lower(*arguments), held, machine, case.get("cache"))
+        extend = jax.jit(functools.partial(_extend, task.model.with_fields(context=None)), donate_argnums=1)
+        reports["decoding step"] = _report(extend.lower(*arguments), held, machine, case.get("cache"))
     return Call(None, figures={"programs": reports, "compiler": machine.compiler()})
 
 
@@ -93,13 +94,8 @@ def _decoding(model: Decoder, config: "ConfigDict", state: "State", mesh: Mesh) 
     return params, *jax.tree.map(shared, (caches, token, site))
 
 
-def _extend(model: Decoder):
-    alone = model.with_fields(context=None)
-
-    def step(params, caches, token, site):
-        return alone.apply({"params": params}, token, site, caches, method=Decoder.extend)
-
-    return step
+def _extend(model: Decoder, params, caches, token, site):
+    return model.apply({"params": params}, token, site, caches, method=Decoder.extend)
 
 
 def compile_layer(case: Mapping[str, Any]) -> Call:
@@ -139,10 +135,8 @@ def layer(case: Mapping[str, Any], mesh: Mesh | AbstractMesh) -> tuple[Any, tupl
     one = jnp.zeros((1, *inputs.shape[1:]), inputs.dtype)
     variables = jax.eval_shape(lambda: model.init(jax.random.key(0), one, site))
     whole = NamedSharding(mesh, PartitionSpec())
-    shapes = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole), (variables, inputs)
-    )
-    return jax.jit(jax.value_and_grad(loss)), shapes
+    placed = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole)  # noqa: E731
+    return jax.jit(jax.value_and_grad(loss)), jax.tree.map(placed, (variables, inputs))
 
 
 def _report(

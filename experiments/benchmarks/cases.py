@@ -30,12 +30,14 @@ Turn = tuple[Cell, list[Contender]]  # contenders that are measured together
 
 
 class Suite(NamedTuple):
-    """Cells to measure, in order, each with the contenders that take part in it, and the goals."""
+    """Cells to measure, in order, each with the contenders that take part in it, and the goals.
+
+    A contender "X again" is a second process with the code of X: a control.
+    """
 
     contenders: Sequence[Contender]
     cells: Sequence[Cell]
     goals: Sequence[Goal] = ()
-    controls: Mapping[str, str] = {}  # contender -> the second process with the same code
     note: str = ""
     compiles: bool = False  # whether a call that would take too long is compiled for its memory
     one_by_one: bool = False  # whether one process at a time measures all contenders, as a device has room for one
@@ -102,7 +104,7 @@ def attention(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite
         Goal("jax.nn with ALiBi / posjax alibi", library, alibi, {"f": (3, 3.5), "fb": (2.2, 3)}, at_4096),
         Goal("temporaries of jax.nn with ALiBi / posjax alibi", library, alibi, held, at_4096, quantity="temporaries"),
     )
-    return Suite(contenders, cells, goals, {alibi: f"{alibi} again"}, _MASKS)
+    return Suite(contenders, cells, goals, _MASKS)
 
 
 def _attend(spec: str) -> Mapping[str, Any]:
@@ -117,21 +119,14 @@ def window(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
         Contender(full, "jax", _attend("none")),
         Contender(f"{own} again", "jax", _attend("window(size=512)")),
     )
-    faster, linear = (10, 12), (1.1, None)
+    faster, bounds = dict.fromkeys(("f", "fb"), (10, 12)), dict.fromkeys(("f", "fb"), (1.1, None))
     goals = (
-        Goal("all keys / window of 512", full, own, {"f": faster, "fb": faster}, lambda cell: cell["length"] == 16384),
-        Goal(
-            "growth of the window's time over that of n",
-            own,
-            None,
-            {"f": linear, "fb": linear},
-            at_most=True,
-            grows=True,
-        ),
+        Goal("all keys / window of 512", full, own, faster, lambda cell: cell["length"] == 16384),
+        Goal("growth of the window's time over that of n", own, None, bounds, at_most=True, grows=True),
     )
     own_lengths = (2048, 8192) if quick else (4096, 16384, 65536)
     cells = [{**_HEAD, "mode": mode, "length": n} for mode in ("f", "fb") for n in lengths or own_lengths]
-    return Suite(contenders, cells, goals, {own: f"{own} again"})
+    return Suite(contenders, cells, goals)
 
 
 def rotary(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
@@ -157,7 +152,7 @@ def rotary(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
         Goal("bf16 backward / bf16 forward", f"{bf16} backward", bf16, {"f": (1.5, None)}, at_most=True),
     )
     cells = [{"batch": 8, "heads": 8, "head_dim": 64, "mode": "f", "length": n} for n in lengths or (1024,)]
-    return Suite(contenders, cells, goals, {"posjax rope": "posjax rope again"}, _ROTARY)
+    return Suite(contenders, cells, goals, _ROTARY)
 
 
 def tile(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
@@ -180,10 +175,8 @@ def step(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     limits = {spec: {"step": (limit, None)} for spec, limit in most.items()}
     costs = _over_none({"kind": "train_decoder"}, limits, cells, {"mode": ["step"]})
     peers, goals = [], []
-    for model, sizes in {
-        "decoder": dict(batch=32, depth=4, length=256),
-        "ViT": dict(batch=128, depth=6, length=65),
-    }.items():
+    models = {"decoder": dict(batch=32, depth=4, length=256), "ViT": dict(batch=128, depth=6, length=65)}
+    for model, sizes in models.items():
         kind, mode = {"kind": f"train_{model.lower()}", "spec": "learned"}, f"{model} step"
         cells.append({**shared, "mode": mode, **sizes})
         own, theirs = f"posjax {model}", f"torch.compile, {model}"
@@ -227,14 +220,12 @@ def newest(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     cells = [{**shared, **train, "mode": "step", "length": n} for n in lengths or ((64,) if quick else (256,))]
     cells += [{**shared, **decoding, "mode": "16 steps", "length": n} for n in lengths or ((64,) if quick else (512,))]
     times = {spec: dict.fromkeys(("step", "16 steps"), (limit, None)) for spec, limit in most.items()}
-    suite = _over_none({}, times, cells)
-    memory = [
-        goal._replace(
-            title=f"temporaries of {goal.title}", wanted={"step": goal.wanted["step"]}, quantity="temporaries"
-        )
+    suite, memory = _over_none({}, times, cells), dict(at_most=True, quantity="temporaries")
+    held = [
+        Goal(f"temporaries of {goal.title}", goal.over, goal.under, {"step": goal.wanted["step"]}, **memory)
         for goal in suite.goals
     ]
-    return suite._replace(goals=[*suite.goals, *memory])
+    return suite._replace(goals=[*suite.goals, *held])
 
 
 def _over_none(
@@ -245,7 +236,7 @@ def _over_none(
     rows.append((f"{none} again", "none"))
     contenders = [Contender(name, "jax", {**case, "spec": spec}, only or {}) for name, spec in rows]
     goals = [Goal(f"{spec} / none", f"posjax {spec}", none, limit, at_most=True) for spec, limit in limits.items()]
-    return Suite(contenders, cells, goals, {none: f"{none} again"})
+    return Suite(contenders, cells, goals)
 
 
 def models(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
@@ -267,7 +258,7 @@ def models(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     ]
     wanted = dict.fromkeys(("prefill", "16 steps"), (1.0, None))
     goals = [Goal(f"{theirs} / {own}", theirs, own, wanted) for theirs in (called, static)]
-    return Suite(contenders, cells, goals, {own: f"{own} again"}, _BFLOAT16)
+    return Suite(contenders, cells, goals, _BFLOAT16)
 
 
 def published(quick: bool, lengths: Sequence[int] | None, threads: int, folder: str = "") -> Suite:
@@ -308,23 +299,15 @@ def pipelines(quick: bool, lengths: Sequence[int] | None, threads: int, folder: 
     posjax, and no more than tokens and targets in torch.
     """
     cores = f"{threads} core{'s' * (threads > 1)}"
-    images = {
-        "mode": "images",
-        "image": 224,
-        "batch": 32,
-        "pictures": 128 if quick else 512,
-        "count": 4 if quick else 12,
-    }
+    pictures, count = (128, 4) if quick else (512, 12)
+    images = {"mode": "images", "image": 224, "batch": 32, "pictures": pictures, "count": count}
     randaug = {"augment": "inception_crop + flip + timm_randaug(std=0)", "policy": "rand-m9-inc1"}
     cells = [
         {"title": f"crop, {cores}", **images, "augment": "inception_crop", "policy": None},
         {"title": f"crop, flip, randaug, {cores}", **images, **randaug},
     ]
-    for n in lengths or (1024,):
-        title = f"windows of {n:,} tokens, {cores}"
-        cells.append(
-            {"title": title, "mode": "tokens", "length": n, "batch": 64, "tokens": 10**7, "count": 20 if quick else 60}
-        )
+    windows = {"mode": "tokens", "batch": 64, "tokens": 10**7, "count": 20 if quick else 60}
+    cells += [{"title": f"windows of {n:,} tokens, {cores}", "length": n, **windows} for n in lengths or (1024,)]
     own, theirs, alone = "posjax", "torch", {"folder": folder, "workers": 0}
     behind = f", {threads} worker{'s' * (threads > 1)}"
     read, tars, only = alone | {"kind": "read_images"}, {"packing": "tars"}, {"mode": ["images"]}
@@ -340,7 +323,6 @@ def pipelines(quick: bool, lengths: Sequence[int] | None, threads: int, folder: 
         Contender(f"{theirs} on np.memmap", "torch", alone | {"kind": "read_tokens"}, {"mode": ["tokens"]}),
     ]
     wanted = {"images": (1.0, 1.2)}
-    goals = [
-        Goal(f"{theirs} and timm{w} / {own}{w}", f"{theirs} and timm{w}", f"{own}{w}", wanted) for w in ("", behind)
-    ]
-    return Suite(contenders, cells, goals, {own: f"{own} again"})
+    pairs = [(f"{theirs} and timm{workers}", f"{own}{workers}") for workers in ("", behind)]
+    goals = [Goal(f"{over} / {under}", over, under, wanted) for over, under in pairs]
+    return Suite(contenders, cells, goals)

@@ -33,7 +33,11 @@ def _machine_text(record: Record) -> str:
     if record["skip"]:
         return f"{head}: {escape_markdown(record['skip'])}"
     reports = record["programs"]
-    failed = [f"The {name} {_failure(report)}." for name, report in reports.items() if report["error"]]
+    failed = []
+    for name, report in reports.items():
+        if reason := report["error"] and escape_markdown(report["error"]):
+            short = reason if reason.startswith("does not fit") else f"does not compile: {reason}"
+            failed.append(f"The {name} {short}.")
     reports = {name: report for name, report in reports.items() if not report["error"]}
     rows = [
         (title, *(gib(report[holder]) if report.get(holder) else "" for report in reports.values()))
@@ -53,11 +57,6 @@ def fits(report: Mapping[str, Any], machine: Machine) -> str:
     """Returns whether a program's arguments, outputs, temporaries and code fit the memory of a chip, and its share."""
     share = report["held_bytes"] / machine.chip.memory
     return f"{'yes' if share <= 1 else '**no**'}, {share:.1%}"
-
-
-def _failure(report: Mapping[str, Any]) -> str:
-    text = escape_markdown(report["error"])
-    return text if text.startswith("does not fit") else f"does not compile: {text}"
 
 
 def _kernels(report: Mapping[str, Any]) -> str:
@@ -97,13 +96,11 @@ def compiled_text(records: Sequence[Record], left: int = 0) -> str:
     for title, images in (("### Decoders", False), ("### On images", True)):
         if own := [record for record in layers if bool(record["cell"]["grid"]) == images]:
             parts += [title, _layer_table(own)]
-    parts += [
-        "### Not compiled",
-        _reasons(layers) or "Every program compiles.",
-        "## Training steps",
-        _STEPS_ARE.strip(),
-    ]
-    parts += [_step_table(steps), _reasons(steps), "## Machines and versions", about_text(records), _compilers(records)]
+    parts += ["### Not compiled", _reasons(layers) or "Every program compiles.", "## Training steps"]
+    parts += [_STEPS_ARE.strip(), _step_table(steps), _reasons(steps), "## Machines and versions", about_text(records)]
+    days = sorted({record["about"]["date"] for record in records})
+    used = ", ".join(sorted({record["compiler"] for record in records if record.get("compiler")}))
+    parts.append(f"Compiled by {used}, {' to '.join(dict.fromkeys((days[0], days[-1])))}.")
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
@@ -154,33 +151,25 @@ def _layer_table(layers: Sequence[Record]) -> str:
     for record in layers:
         name = record["cell"]["spec"] + ", in tiles" * (record["cell"]["implementation"] == "blockwise")
         rows.setdefault(name, {})[record["cell"]["machine"]] = record
-    header, table = ["encoding"], []
+    header, table = ["encoding"], [[f"`{_short(name)}`"] for name in rows]
     for machine in MACHINES:
-        chip = machine.partition(":")[0]
-        header += [f"{chip}: kernel", "MiB", *(("M cycles", "over none") if chip != "h100" else ())]
-    for name, own in rows.items():
-        cells = [f"`{_short(name)}`"]
-        for machine in MACHINES:
-            width = 2 if machine.startswith("h100") else 4
-            cells += _layer_cells(own[machine], bases)[:width] if machine in own else [""] * width
-        table.append(cells)
+        chip, width = machine.partition(":")[0], 2 if machine.startswith("h100") else 4
+        header += [f"{chip}: kernel", "MiB", "M cycles", "over none"][:width]
+        for cells, own in zip(table, rows.values(), strict=True):
+            cells += (_layer_cells(own[machine], bases) if machine in own else [""] * 4)[:width]
     return grid(header, table)
 
 
 def _layer_cells(record: Record, bases: Mapping[tuple[str, bool, bool], int]) -> list[str]:
+    """Returns the kernel of a layer by posjax's name for it, the temporaries, and the cycles with their ratio to none's."""
     if (report := _layer(record)) is None:
         return ["**not compiled**", "", "", ""]
     ratio = _over_none(record, bases)
-    cycles = f"{report['cycles'] / 1e6:.2f}", f"{ratio:.2f}" if ratio else ""
-    return [_fused(report), mib(report["temporaries"]), *cycles]
-
-
-def _fused(report: Mapping[str, Any]) -> str:
-    """Returns the kernel of a report by posjax's name for it."""
     names = {"fmha": "cuDNN", "mosaic_gpu": "pallas", "splash": "splash"}
     names |= dict.fromkeys(("tpu_attention", "tpu_custom_call"), "pallas_tpu")  # on a mesh, and on one chip
     short = {next((name for part, name in names.items() if part in kernel), kernel) for kernel in report["kernels"]}
-    return ", ".join(sorted(short))
+    cycles = f"{report['cycles'] / 1e6:.2f}", f"{ratio:.2f}" if ratio else ""
+    return [", ".join(sorted(short)), mib(report["temporaries"]), *cycles]
 
 
 def _short(spec: str) -> str:
@@ -217,9 +206,3 @@ def _reasons(records: Sequence[Record]) -> str:
             which = f" ({name})" if name not in ("", "layer") else ""
             lines.append(f"* {escape_markdown(_short(record['cell']['title']) + which)}: {escape_markdown(reason)}")
     return "\n".join(lines)
-
-
-def _compilers(records: Sequence[Record]) -> str:
-    days = sorted({record["about"]["date"] for record in records})
-    used = ", ".join(sorted({record["compiler"] for record in records if record.get("compiler")}))
-    return f"Compiled by {used}, {' to '.join(dict.fromkeys((days[0], days[-1])))}."

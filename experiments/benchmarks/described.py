@@ -86,10 +86,8 @@ class Machine(NamedTuple):
 
         if self.chip.platform == "cuda":
             hosts = f"{self.size // 8}x8" if self.size > 8 else f"1x{self.size}"
-            described = topologies.get_topology_desc(
-                platform="cuda", target_config=self.chip.topology, topology=f"1x{hosts}"
-            )
-            return described.devices
+            options = dict(target_config=self.chip.topology, topology=f"1x{hosts}")
+            return topologies.get_topology_desc(platform="cuda", **options).devices
         # By default a host has several chips, and a single one is no part of it.
         alone = {"chips_per_host_bounds": (1,) * 3} if self.size == 1 else {}
         sides = "x".join(map(str, self.sides))
@@ -115,10 +113,6 @@ def machine_of(name: str) -> Machine:
 
 
 def require_compilers(machines: list[Machine]) -> None:
-    """Refuses machines whose compiler is not installed.
-
-    Raises:
-      ImportError: names the package and the command that installs it.
-    """
+    """Refuses machines whose compiler is not installed, with an ImportError that names its package."""
     for machine in machines:
         require(f"--compile={machine.name}", *_COMPILERS[machine.chip.platform])

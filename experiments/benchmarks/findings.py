@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Record = Mapping[str, Any]
-Cell = Mapping[
-    str, Any
-]  # "mode", "length" and the other sizes that its contenders share; "title" if it has a name of its own
+# "mode", "length" and the other sizes that its contenders share; "title" if it has a name of its own
+Cell = Mapping[str, Any]
 
 
 class Goal(NamedTuple):
@@ -75,38 +74,30 @@ def series(cell: Cell) -> tuple:
     return tuple(sorted((name, value) for name, value in cell.items() if name != "length"))
 
 
-def verdicts(records: Sequence[Record], goals: Iterable[Goal], controls: Mapping[str, str]) -> list[Finding]:
-    """Returns a finding for each goal and cell in which it was measured.
-
-    Args:
-      controls: by contender, the name of the second process that ran the same code.
-    """
+def verdicts(records: Sequence[Record], goals: Iterable[Goal]) -> list[Finding]:
+    """Returns a finding for each goal and cell in which it was measured."""
     findings = []
     for goal in goals:
-        values = _growths(goal, records) if goal.grows else _values(goal, records, controls)
+        values = _growths(goal, records) if goal.grows else _values(goal, records)
         for record, value, control in values:
             floor, aim = goal.wanted[record["cell"]["mode"]]
             wanted = f"at most {floor:g}" if goal.at_most else f"at least {floor:g}"
             wanted += f" (aim {aim:g})" if aim is not None and not goal.at_most else ""
-            unit, text = "", f"{value:.2f}"
-            if not goal.under:
-                unit, text = "" if goal.grows else " MiB", f"{value:.3g}"
-            judged = verdict(value, floor, aim, goal.at_most)
-            shown = f"{control:.2f}" if control else ""
-            findings.append(Finding(goal.title, cell_text(record), text + unit, wanted + unit, judged, shown))
+            unit = "" if goal.under or goal.grows else " MiB"
+            value_text = f"{value:.2f}" if goal.under else f"{value:.3g}{unit}"
+            judged, shown = verdict(value, floor, aim, goal.at_most), f"{control:.2f}" if control else ""
+            findings.append(Finding(goal.title, cell_text(record), value_text, wanted + unit, judged, shown))
     return findings
 
 
-def _values(
-    goal: Goal, records: Sequence[Record], controls: Mapping[str, str]
-) -> Iterator[tuple[Record, float, float | None]]:
+def _values(goal: Goal, records: Sequence[Record]) -> Iterator[tuple[Record, float, float | None]]:
     """Yields a record, the goal's value and that of the control in each cell."""
     amount = _AMOUNTS[goal.quantity]
     for contenders in by_cell(_measured(goal, records)).values():
         over, under = contenders.get(goal.over), contenders.get(goal.under or goal.over)
         above, below = (record and amount(record) for record in (over, under))
         if above and below:
-            twin = contenders.get(controls.get(goal.under, ""))
+            twin = contenders.get(f"{goal.under} again")
             again = seconds(twin) if twin and goal.quantity == "time" else None
             yield over, above / (below if goal.under else 2**20), again and again / below
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from experiments.benchmarks.cases import Contender, Suite
 from experiments.benchmarks.findings import Record, seconds
-from experiments.benchmarks.plots import Panel
 from experiments.benchmarks.units import duration, gib
 from posjax.describe.markdown import grid
 from posjax.jsonl import strict
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
 
 LENGTHS = (1024, 2048, 4096, 16384, 65536)
 MOST = 2**31 - 1  # tokens: positions are int32
-_ROWS = {"forward": ("dense", "blockwise", "window"), "training": ("dense", "blockwise", "window")} | {
-    "decoding": ("dense", "window")
-}
+_ROWS = dict.fromkeys(("forward", "training"), ("dense", "blockwise", "window")) | {"decoding": ("dense", "window")}
 _ABOUT = (
     "The longest input in tokens; a factor in brackets says how many times the longest measured length that is. A call is a "
     "pass over the whole input; of decoding, one step behind it. Memory is what XLA says that a program holds: arguments, "
@@ -47,11 +44,7 @@ def case_of(config: "ConfigDict", memory: float, window: int, batch: int, import
 
 
 def inputs_suite(case: Mapping[str, Any], quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
-    """Memory and time of a decoder by length and kind of attention.
-
-    Raises:
-      ValueError: for a single length.
-    """
+    """Memory and time of a decoder by length, two or more, and kind of attention."""
     if len(lengths or LENGTHS) < 2:
         raise ValueError(f"--lengths={lengths[0]}: an answer needs two lengths or more, as --lengths=1024,4096")
     contenders = []
@@ -60,16 +53,6 @@ def inputs_suite(case: Mapping[str, Any], quick: bool, lengths: Sequence[int] | 
         contenders.append(Contender(name, "jax", {"kind": "input", "attention": name, **case}, {"mode": modes}))
     cells = [{"mode": mode, "length": n} for mode in _ROWS for n in lengths or LENGTHS]
     return Suite(contenders, cells, compiles=True)
-
-
-def refuse_unmeasured(records: Sequence[Record]) -> None:
-    """Raises ValueError where no program was run."""
-    if not any(record["seconds"] for record in records):
-        least = min((r for r in records if r.get("held_bytes")), key=lambda r: r["held_bytes"], default=None)
-        length = least and f"{least['cell']['length']:,} tokens"
-        needed = f": the smallest needs {gib(least['held_bytes'])} at {length}" if least else ""
-        mend = "raise --memory, or give shorter --lengths or a smaller model"
-        raise ValueError(f"no program fits {gib(records[0]['given']['memory'])}{needed}; {mend}")
 
 
 def inputs_text(records: Sequence[Record]) -> str:
@@ -99,21 +82,6 @@ def inputs_text(records: Sequence[Record]) -> str:
             f"Model: {model}; {given['batch']} x length tokens, window {given['window']}.",
         )
     )
-
-
-def input_panels(records: Sequence[Record]) -> list[Panel]:
-    """Memory and time of each kind of work."""
-    given, panels = records[0]["given"], []
-    quantities = (
-        ("held_bytes", 2**30, "memory", "GiB", given["memory"], gib(given["memory"])),
-        ("seconds", 1, "time of a call", "seconds", given["seconds"], f"{given['seconds']:g} s"),
-    )
-    for work in dict.fromkeys(record["cell"]["mode"] for record in records):
-        series = {attention: own for (attention, mode), own in _series(records).items() if mode == work}
-        for quantity, scale, title, unit, limit, name in quantities:
-            curves = {a: {n: value / scale for n, value in _points(own, quantity)} for a, own in series.items()}
-            panels.append(Panel(f"{work}: {title}", unit, curves, (limit / scale, name)))
-    return panels
 
 
 def fit(points: Sequence[tuple[int, float]], degree: int) -> Callable[[int], float]:

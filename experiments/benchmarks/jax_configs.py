@@ -1,7 +1,6 @@
 """The programs of a config: a decoder's by length and kind of attention, and the training step as `train` would run it."""
 
 import copy
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -31,9 +30,8 @@ def read_input(case: Mapping[str, Any]) -> Call:
     The case says `model` and `optimizer` of a config, `steps`, `attention`, `mode` (forward, training or decoding), `length`,
     `batch`, `window`, `memory`, `imports` (modules that register encodings), and `run`: False if it is only compiled.
     """
-    _import(tuple(case["imports"]))
-    model = decoder(case["model"], case["attention"], case["length"], case["window"])
-    function, kept, inputs = _WORKS[case["mode"]](case, model)
+    import_user_code(case["imports"])
+    function, kept, inputs = _WORKS[case["mode"]](case, _decoder(case))
     program = jax.jit(function, donate_argnums=0).lower(kept, *inputs).compile()
     held, temp = held_bytes(program), program.memory_analysis().temp_size_in_bytes
     if not case["run"] or held > case["memory"]:
@@ -47,19 +45,14 @@ def read_input(case: Mapping[str, Any]) -> Call:
     return Call(run, temp, figures={"held_bytes": held})
 
 
-@functools.cache
-def _import(sources: tuple[str, ...]) -> None:
-    import_user_code(sources)
-
-
-def decoder(model: Mapping[str, Any], attention: str, length: int, window: int) -> Decoder:
-    """The decoder of a config's `model`, with this attention in all of its layers and tables for `length` positions."""
-    sizes = {name: value for name, value in model.items() if name != "kind"}
+def _decoder(case: Mapping[str, Any]) -> Decoder:
+    """Returns the decoder of a config's `model`, with the case's attention in all layers and tables for its length."""
+    sizes = {name: value for name, value in case["model"].items() if name != "kind"}
     encodings = parse_layers(sizes.pop("encoding"))
-    if attention == "window":
-        encodings = tuple(encoding + parse(f"window(size={window})") for encoding in encodings)
-    sizes["implementation"] = "dense" if attention == "dense" else "blockwise"
-    sizes["length"] = max(length, sizes["length"] or 0)
+    if case["attention"] == "window":
+        encodings = tuple(encoding + parse(f"window(size={case['window']})") for encoding in encodings)
+    sizes["implementation"] = "dense" if case["attention"] == "dense" else "blockwise"
+    sizes["length"] = max(case["length"], sizes["length"] or 0)
     return Decoder.from_config(sizes, vocab_size=VOCABULARY, encoding=encodings)
 
 
@@ -131,17 +124,12 @@ def _filled(leaf: Any) -> jax.Array:
     return jnp.full(leaf.shape, 0.01 if jnp.issubdtype(leaf.dtype, jnp.floating) else 1, leaf.dtype)
 
 
-def read_plan(case: Mapping[str, Any]) -> Call:
-    """The figures of `plan` for the config that the arguments of a command line name; nothing is run."""
-    return Call(None, figures=plan(*config_of(case)))
-
-
 def config_of(case: Mapping[str, Any]) -> tuple["ConfigDict", tuple[int, ...]]:
     """Returns the config that the arguments of a command line name, as `train` starts it, and its seeds."""
     from experiments import benchmark, cli
     from posjax.training.initial import as_started, start_of
 
-    _import(tuple(case["imports"]))
+    import_user_code(case["imports"])
     config, args = cli.read(benchmark.parser(benchmark.PLAN), case["arguments"])
     config = config_of_row(config, args.row, args.checkpoint)
     config = as_started(config, start_of(config))
@@ -155,9 +143,6 @@ def plan(config: "ConfigDict", seeds: Sequence[int]) -> dict[str, Any]:
     "temporaries" (gradients and activations among them) and "cache" (keys, values and sites of one sequence of the longest
     evaluated length; None but for decoders). And "flops", operations of a step on all devices; "half", whether products are
     of half precision; "tokens", the length of the cache.
-
-    Raises:
-      ValueError: as `train` does for a config that cannot be trained.
     """
     from posjax.training.loop import Programs
     from posjax.training.tasks import make_task

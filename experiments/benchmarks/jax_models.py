@@ -68,31 +68,18 @@ def _vit(case: Mapping[str, Any]):
     return loss, variables, (images, labels)
 
 
-def decode_steps(case: Mapping[str, Any]) -> Call:
-    """`steps` greedy steps from a cache that has just so many slots left."""
-    return _decode(case, *_model(case))
-
-
 def llama(case: Mapping[str, Any]) -> Call:
-    """A model in Llama's form: reads `length` tokens into a cache (mode "prefill"), or decodes as `decode_steps`."""
+    """A model in Llama's form: reads `length` tokens into a cache (mode "prefill"), or decodes."""
     dtype = jnp.dtype(case["dtype"])
-    block = BlockConfig(
-        width=case["width"],
-        num_heads=case["heads"],
-        mlp_dim=case["mlp"],
-        mlp="swiglu",
-        norm="rms",
-        attention_bias=(),
-        dtype=dtype,
-        param_dtype=dtype,
-    )
+    kind = dict(mlp="swiglu", norm="rms", attention_bias=(), dtype=dtype, param_dtype=dtype)
+    block = BlockConfig(width=case["width"], num_heads=case["heads"], mlp_dim=case["mlp"], **kind)
     head = dict(embedding_scale=1.0, tied_embedding=False)
     model = Decoder(case["vocabulary"], "rope", block=block, depth=case["depth"], **head)
     tokens = np.random.default_rng(0).integers(case["vocabulary"], size=(case["batch"], case["length"]), dtype=np.int32)
     site = posjax.sites(case["length"])
     variables = jax.jit(model.init)(jax.random.key(0), tokens[:, :2], posjax.sites(2))
     if case["mode"] != "prefill":
-        return _decode(case, model, variables, tokens, site)
+        return decode(case, model, variables, tokens, site)
 
     def prefill(variables, tokens, site):
         return model.apply(variables, tokens, site, cache_size=case["length"], method=Decoder.prefill)
@@ -105,7 +92,7 @@ def published(case: Mapping[str, Any]) -> Call:
     model, variables = pretrained.load(case["folder"])
     tokens = np.random.default_rng(0).integers(model.vocab_size, size=(case["batch"], case["length"]), dtype=np.int32)
     if case["mode"] != "prompt":
-        return _decode(case, model, variables, tokens, posjax.sites(case["length"]))
+        return decode(case, model, variables, tokens, posjax.sites(case["length"]))
     site = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (len(tokens), *leaf.shape)), posjax.sites(case["length"]))
 
     def prompt(variables, tokens, site):
@@ -117,7 +104,9 @@ def published(case: Mapping[str, Any]) -> Call:
     return compiled_call(prompt, variables, tokens, site)
 
 
-def _decode(case: Mapping[str, Any], model: Decoder, variables, tokens, site) -> Call:
+def decode(case: Mapping[str, Any], *given: Any) -> Call:
+    """`steps` greedy steps of a decoder, of the case's sizes if none is given, from a cache that has so many slots left."""
+    model, variables, tokens, site = given or _model(case)
     size, steps, batch = case["length"], case["steps"], case["batch"]
     prompt = jax.tree.map(lambda leaf: leaf[: size - steps], site)
     prefill = jax.jit(lambda *inputs: model.apply(*inputs, cache_size=size, method=Decoder.prefill))

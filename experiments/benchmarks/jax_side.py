@@ -71,23 +71,18 @@ def prepare(case: Mapping[str, Any]) -> Call:
 
 
 def _repeated(call: Call) -> Call:
-    """Several runs, if they are brief: a device that computes while the next one is sent is not timed with sending."""
+    """Several runs, if they are brief: one is sent while the one before computes, so that sending is not timed."""
     call.run()
     began = time.perf_counter()
     call.run()
     runs = max(1, min(_MOST_RUNS, int(_CALL_SECONDS / (time.perf_counter() - began))))
-    return _sent(call, runs)._replace(figures={"runs": runs})
-
-
-def _sent(call: Call, runs: int) -> Call:
-    """A call of several runs, the next one sent while one computes."""
 
     def run():
         for _ in range(runs):
             out = call.send()
         return jax.block_until_ready(out)
 
-    return call._replace(run=run)
+    return call._replace(run=run, figures={"runs": runs})
 
 
 def _attend(case: Mapping[str, Any]) -> Call:
@@ -192,9 +187,8 @@ def _compare(case: Mapping[str, Any]) -> Call:
                     program = jax.jit(with_gradients(layer, name, dtype)).lower(*inputs)
                 except _FORESEEN as error:
                     _, refused, reason = str(error).partition(_CANNOT)
-                    results[name] = (
-                        {"refused": reason.partition("; or take")[0]} if refused else {"error": _line(error)}
-                    )
+                    short = reason.partition("; or take")[0]
+                    results[name] = {"refused": short} if refused else {"error": _line(error)}
                     continue
                 if expected is None:
                     expected = jax.jit(with_gradients(layer, "dense", jnp.float32, given=dtype))(*inputs)
@@ -228,7 +222,7 @@ _KINDS = {
     "compare": _compare,
     "train_decoder": lambda case: compiled_call(*jax_models.training(case, "decoder")),
     "train_vit": lambda case: compiled_call(*jax_models.training(case, "vit")),
-    "decode": jax_models.decode_steps,
+    "decode": jax_models.decode,
     "llama": jax_models.llama,
     "published": jax_models.published,
     "score": jax_models.score,
@@ -236,7 +230,7 @@ _KINDS = {
     "read_images": jax_reading.images,
     "read_tokens": jax_reading.tokens,
     "input": jax_configs.read_input,
-    "plan": jax_configs.read_plan,
+    "plan": lambda case: Call(None, figures=jax_configs.plan(*jax_configs.config_of(case))),
     "compile": aot.compile_config,
     "compile_layer": aot.compile_layer,
 }

@@ -101,12 +101,6 @@ def plan_suite(arguments: Sequence[str], imports: Sequence[str], devices: int, *
     return Suite([contender], [{"mode": "plan", "devices": devices}])
 
 
-def refuse_unmeasured(records: Sequence[Record]) -> None:
-    """Raises ValueError for a config that cannot be trained."""
-    if records[0]["skip"]:
-        raise ValueError(records[0]["skip"])
-
-
 def predict(figures: Mapping[str, float], devices: int, on: Accelerator) -> Prediction:
     """Returns the time of a step on devices of this kind, if none waits for another."""
     computing = figures["flops"] / devices / (on.half if figures["half"] else on.single)

@@ -13,14 +13,8 @@ import numpy as np
 
 from experiments.benchmarks.contender import Call, Seconds, Skip
 
-_SIZES = (
-    (375, 500),
-    (375, 500),
-    (500, 375),
-    (333, 500),
-    (300, 400),
-    (480, 640),
-)  # of ImageNet's pictures, the usual ones
+# Of ImageNet's pictures, the usual ones.
+_SIZES = ((375, 500), (375, 500), (500, 375), (333, 500), (300, 400), (480, 640))
 _CLASSES = 8
 OPENS = 50_256  # GPT-2's token between documents
 
@@ -37,10 +31,9 @@ def pictures(case: Mapping[str, Any]) -> pathlib.Path:
 
     def paint(number: int) -> bytes:
         rng, (h, w) = np.random.default_rng(number), size_of(number)
-        low = Image.fromarray(rng.integers(0, 256, (h // 50, w // 50, 3), np.uint8)).resize(
-            (w, h), Image.Resampling.BICUBIC
-        )
-        pixels = np.clip(np.asarray(low) + rng.normal(0, 7, (h, w, 1)), 0, 255).astype(np.uint8)
+        small = Image.fromarray(rng.integers(0, 256, (h // 50, w // 50, 3), np.uint8))
+        smooth = np.asarray(small.resize((w, h), Image.Resampling.BICUBIC))
+        pixels = np.clip(smooth + rng.normal(0, 7, (h, w, 1)), 0, 255).astype(np.uint8)
         buffer = io.BytesIO()
         Image.fromarray(pixels).save(buffer, "JPEG", quality=90)
         return buffer.getvalue()

@@ -21,14 +21,8 @@ _TURN_SECONDS = 0.1  # short calls are repeated within a turn until it takes abo
 PAUSE_SECONDS = 0.02  # between turns: OpenMP's threads spin for a while when their work is done
 _LEAST = 10.0  # seconds: with less time left nothing begins
 _UNWELL = ("XlaRuntimeError", "JaxRuntimeError", "InternalError")  # errors of a device that may not compute again
-_FIGURES = (
-    "skip",
-    "seconds",
-    "cpu",
-    "wall",
-    "temp_bytes",
-    "peak_bytes",
-)  # in every record; others where they are measured
+# In every record; others where they are measured.
+_FIGURES = ("skip", "seconds", "cpu", "wall", "temp_bytes", "peak_bytes")
 
 
 class Settings(NamedTuple):
@@ -97,18 +91,13 @@ class _Workers:
         self._live: dict[str, Worker] = {}
 
     def of(self, contender: Contender) -> Worker:
-        """Returns the worker of a contender.
-
-        Raises:
-          ValueError: none starts any more that would serve all contenders.
-        """
+        """Returns the worker of a contender."""
         key = "" if self._shared else contender.name
         if key not in self._live:
             self._live[key] = self._begin(contender)
             if self._shared and contender.side == "jax" and self._live[key].about.get("ended"):
-                raise ValueError(
-                    f"no worker starts any more: {self._live[key].about['skip']}; what was measured is kept"
-                )
+                reason = self._live[key].about["skip"]
+                raise ValueError(f"no worker starts any more: {reason}; what was measured is kept")
         return self._live[key]
 
     def end(self, contender: Contender) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 from experiments.benchmarks.cases import Suite
 from experiments.benchmarks.findings import Record, by_cell, cell_text, relative_spread, seconds, times, verdicts
-from experiments.benchmarks.plots import Panel
 from experiments.benchmarks.units import duration, mib
 from posjax.describe.markdown import escape_markdown, grid
 
@@ -18,7 +17,7 @@ def suite_text(doc: str, suite: Suite, records: Sequence[Record]) -> str:
     parts = [" ".join(filter(None, (doc, suite.note)))]
     if compared := agreement_text(records):
         parts += ["### Does it agree with dense attention?", compared]
-    if findings := verdicts(records, suite.goals, suite.controls):
+    if findings := verdicts(records, suite.goals):
         parts.append(_table(("ratio", "cell", "measured", "wanted", "verdict", "A/A"), findings))
     if fastest := _fastest(records) if suite.one_by_one else "":
         parts += ["### The fastest by encoding and length", fastest]
@@ -117,11 +116,10 @@ def outcome(record: Record) -> str:
     if record["skip"]:
         return record["skip"]
     if seconds(record):
-        speeds = [
-            f"{record[f'{unit}_per_s']:,.0f} {unit}/s, " for unit in ("tokens", "images") if f"{unit}_per_s" in record
-        ]
-        speeds += [f"{_speed(record)}/s, "] if "items" in record else []
-        return "".join(speeds) + duration(seconds(record))
+        units = [unit for unit in ("tokens", "images") if f"{unit}_per_s" in record]
+        speeds = [f"{record[f'{unit}_per_s']:,.0f} {unit}/s" for unit in units]
+        speeds += [f"{_speed(record)}/s"] if "items" in record else []
+        return ", ".join([*speeds, duration(seconds(record))])
     results = {name: result for name, result in record.get("found", {}).items() if "refused" not in result}
     texts = [f"{name} {'agrees' if agrees(record, result) else 'DIFFERS'}" for name, result in results.items()]
     return ", ".join(texts) or "compiled"
@@ -170,27 +168,3 @@ def about_text(records: Sequence[Record]) -> str:
         load = f"; load of the system {min(loads):.1f} to {max(loads):.1f}" if loads else ""
         lines.append(f"* {suites}: {machine}; {used}; allocator on all sides: {allocators}{load}.")
     return "\n".join(lines)
-
-
-def cost_panels(records: Sequence[Record]) -> list[Panel]:
-    """Time and memory against length on one core, for each mode, with the fewest heads; none without two lengths."""
-    kept = [record for record in records if record["threads"] == 1 and not record["skip"]]
-    heads = min((record["cell"].get("heads", 0) for record in kept), default=0)
-    kept = [r for r in kept if r["cell"].get("heads", 0) == heads and not r["contender"].endswith("again")]
-    quantities = (
-        ("time of a call, 1 core", "ms", lambda record: 1e3 * (seconds(record) or 0)),
-        ("growth of the process", "MiB", lambda record: (record["peak_bytes"] or 0) / 2**20),
-        ("XLA's temporaries", "MiB", lambda record: (record["temp_bytes"] or 0) / 2**20),
-    )
-    panels = []
-    for mode in dict.fromkeys(record["cell"]["mode"] for record in kept):
-        own = [record for record in kept if record["cell"]["mode"] == mode]
-        if len({record["cell"].get("length") for record in own}) < 2:
-            continue
-        for title, unit, value in quantities:
-            curves: dict[str, dict[int, float]] = {}
-            for record in own:
-                if value(record) > 0:
-                    curves.setdefault(record["contender"], {})[record["cell"]["length"]] = value(record)
-            panels.append(Panel(f"{mode}: {title}", unit, curves))
-    return [panel for panel in panels if panel.curves]

@@ -11,11 +11,7 @@ from experiments.benchmarks.contender import Call, Skip
 
 
 def images(case: Mapping[str, Any]) -> Call:
-    """timm's transforms of a folder of pictures in torch's DataLoader.
-
-    Raises:
-      Skip: timm or torchvision is not installed.
-    """
+    """timm's transforms of a folder of pictures in torch's DataLoader."""
     try:
         from timm.data import create_transform
         from timm.data.loader import fast_collate
@@ -33,11 +29,7 @@ def images(case: Mapping[str, Any]) -> Call:
 
 
 def tf_data(case: Mapping[str, Any]) -> Call:
-    """tf.data's way from files to crops, bicubic and antialiased as all others are.
-
-    Raises:
-      Skip: TensorFlow is not installed.
-    """
+    """tf.data's way from files to crops, bicubic and antialiased as all others are."""
     try:
         import tensorflow as tf
     except ImportError as error:
@@ -52,9 +44,8 @@ def tf_data(case: Mapping[str, Any]) -> Call:
         shape = tf.io.extract_jpeg_shape(content)
         corner, size, _ = tf.image.sample_distorted_bounding_box(shape, whole, **law)
         box = tf.concat([corner[:2], size[:2]], axis=0)
-        pixels = tf.image.resize(
-            tf.io.decode_and_crop_jpeg(content, box, channels=3), (side, side), "bicubic", antialias=True
-        )
+        part = tf.io.decode_and_crop_jpeg(content, box, channels=3)
+        pixels = tf.image.resize(part, (side, side), "bicubic", antialias=True)
         return tf.cast(tf.clip_by_value(tf.round(pixels), 0, 255), tf.uint8)
 
     paths = sorted(map(str, (reading.pictures(case) / "folder/train").rglob("*.jpg")))

@@ -14,11 +14,7 @@ from experiments.benchmarks.torch_models import CAUSAL, Decoder, needs_compiler,
 
 
 def decoder_step(case: Mapping[str, Any]) -> Call:
-    """The step of a decoder under `spec` (none, learned, rope, alibi) whose `attention` is "sdpa" or "flex".
-
-    Raises:
-      Skip: torch has no GPU, or no gradients of FlexAttention on a CPU.
-    """
+    """The step of a decoder under `spec` (none, learned, rope, alibi) whose `attention` is "sdpa" or "flex"."""
     device = _device(case)
     with device:
         attention = _flex(case, device) if case["attention"] == "flex" else CAUSAL
@@ -34,11 +30,7 @@ def decoder_step(case: Mapping[str, Any]) -> Call:
 
 
 def timm_step(case: Mapping[str, Any]) -> Call:
-    """The step of timm's ViT with a class token and a learned table.
-
-    Raises:
-      Skip: timm is not installed, or torch has no GPU.
-    """
+    """The step of timm's ViT with a class token and a learned table."""
     try:
         from timm.models.vision_transformer import VisionTransformer
     except ImportError as error:

@@ -1,7 +1,7 @@
 """The cases and the table of training steps as `experiments.train` runs them: decoders and ViTs, beside torch."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from experiments.benchmarks.accelerator import SMALL
 from experiments.benchmarks.cases import Contender, Suite
@@ -10,37 +10,31 @@ from experiments.benchmarks.table import skipped
 from experiments.benchmarks.units import mib
 from posjax.describe.markdown import escape_markdown, grid
 
-Case = Mapping[str, Any]
-
-
-class Sizes(NamedTuple):
-    """The sizes of the models; `steps` of a contender, the first quarter of them not timed."""
-
-    decoder: Case
-    long: Case  # differs from `decoder`: its rows are longer
-    vit_s: Case
-    vit_b: Case
-    steps: int
-
-
-_DECODER = dict(width=768, heads=12, depth=12, vocabulary=50304, dtype="bfloat16")
-_IMAGES = dict(image=224, patch=16, classes=1000, batch=256, dtype="bfloat16")
-ACCELERATOR = Sizes(
-    decoder=dict(**_DECODER, length=1024, batch=64),
-    long=dict(**_DECODER, length=8192, batch=8),
-    vit_s=dict(width=384, heads=6, depth=12, **_IMAGES),
-    vit_b=dict(width=768, heads=12, depth=12, **_IMAGES),
-    steps=80,
-)
-_SMALL_DECODER = dict(width=64, heads=2, depth=1, vocabulary=512, dtype="float32")
-_SMALL_IMAGES = dict(image=32, patch=4, classes=10, batch=16, dtype="float32")
-CPU = Sizes(
-    decoder=dict(**_SMALL_DECODER, length=128, batch=8),
-    long=dict(**_SMALL_DECODER, length=512, batch=2),
-    vit_s=dict(width=64, heads=2, depth=1, **_SMALL_IMAGES),
-    vit_b=dict(width=128, heads=4, depth=1, **_SMALL_IMAGES),
-    steps=16,
-)
+_TITLES = {
+    "A": "decoder",
+    "B": "decoder, by encoding",
+    "C": "decoder, long rows",
+    "D": "ViT-S/16",
+    "E": "ViT-B/16",
+    "F": "decoder, in other ways",
+}
+# Sizes by run.
+_DECODER = dict(width=768, heads=12, depth=12, vocabulary=50304, dtype="bfloat16", steps=80)
+_IMAGES = dict(image=224, patch=16, classes=1000, batch=256, dtype="bfloat16", steps=80)
+_ACCELERATOR = {
+    **{run: dict(**_DECODER, length=1024, batch=64) for run in "ABF"},
+    "C": dict(**_DECODER, length=8192, batch=8),
+    "D": dict(width=384, heads=6, depth=12, **_IMAGES),
+    "E": dict(width=768, heads=12, depth=12, **_IMAGES),
+}
+_SMALL_DECODER = dict(width=64, heads=2, depth=1, vocabulary=512, dtype="float32", steps=16)
+_SMALL_IMAGES = dict(image=32, patch=4, classes=10, batch=16, dtype="float32", steps=16)
+_CPU = {
+    **{run: dict(**_SMALL_DECODER, length=128, batch=8) for run in "ABF"},
+    "C": dict(**_SMALL_DECODER, length=512, batch=2),
+    "D": dict(width=64, heads=2, depth=1, **_SMALL_IMAGES),
+    "E": dict(width=128, heads=4, depth=1, **_SMALL_IMAGES),
+}
 # Parts of a batch by encoding. In one part, these five hold from 100 to 266 GiB when compiled for an H100, which has 80.
 _ENCODINGS = dict.fromkeys(("none", "learned", "alibi", "t5", "kerple"), 1)
 _ENCODINGS |= {"fire": 4, "fox": 4, "path": 8, "cope": 8, "sinks": 1, "inkling": 8}
@@ -58,20 +52,11 @@ _NOTE = (
 
 def training(platform: str, peers: bool = False) -> Suite:
     """Training steps as `experiments.train` runs them, by AdamW, on random data that stay on the device."""
-    sizes = CPU if platform == "cpu" else ACCELERATOR
-    runs = {
-        "A": ("decoder", sizes.decoder),
-        "B": ("decoder, by encoding", sizes.decoder),
-        "C": ("decoder, long rows", sizes.long),
-        "D": ("ViT-S/16", sizes.vit_s),
-        "E": ("ViT-B/16", sizes.vit_b),
-        "F": ("decoder, in other ways", sizes.decoder),
-    }
+    sizes = _CPU if platform == "cpu" else _ACCELERATOR
     cells = [
-        {"title": f"{run}: {title}", "mode": "training", "run": run, "steps": sizes.steps, **size}
-        for run, (title, size) in runs.items()
+        {"title": f"{run}: {title}", "mode": "training", "run": run, **sizes[run]} for run, title in _TITLES.items()
     ]
-    contenders = [*_contenders(sizes.decoder["batch"]), *(_peers() if peers else ())]
+    contenders = [*_contenders(sizes["A"]["batch"]), *(_peers() if peers else ())]
     note = f"{_NOTE}\n\n{SMALL}" if platform == "cpu" else _NOTE
     return Suite(contenders, cells, note=note, one_by_one=True)
 
@@ -115,7 +100,7 @@ def _peers() -> Iterator[Contender]:
 def training_text(doc: str, suite: Suite, records: Sequence[Record]) -> str:
     """Returns the table, what became of the targets, and what was not measured; the latest record of a contender counts."""
     latest = {(record["cell"]["run"], record["contender"]): record for record in records}
-    measured = {key: record for key, record in sorted(latest.items(), key=_order) if not record["skip"]}
+    measured = {key: latest[key] for key in sorted(latest, key=lambda key: key[0]) if not latest[key]["skip"]}
     header = ("run", "contender", "a second", "MFU", "ms a step", "IQR", "steps", "compiling s", "temporaries MiB")
     header = (*header, "peak MiB", "speed over", "kernels", "target on one H100")
     rows = [[escape_markdown(text) for text in _row(key, measured)] for key in measured]
@@ -134,17 +119,12 @@ def training_text(doc: str, suite: Suite, records: Sequence[Record]) -> str:
 Key = tuple[str, str]  # run, contender
 
 
-def _order(item: tuple[Key, Record]) -> str:
-    return item[0][0]
-
-
 def _row(key: Key, measured: Mapping[Key, Record]) -> list[str]:
     record, (run, name) = measured[key], key
     unit, speed = rate(record)
-    over, ratio, kernels = _reference(key, measured), "", record.get("kernels", {})
+    over, ratio, kernels, share = _reference(key, measured), "", record.get("kernels", {}), record.get("mfu")
     if over not in (None, key):
         ratio = f"{speed / rate(measured[over])[1]:.2f} x {over[1] if over[0] == run else ': '.join(over)}"
-    share = record.get("mfu")
     if over and not _is_own(name) and (theirs := measured[over]["mfu"]) is not None:
         share = theirs * speed / rate(measured[over])[1]
     return [
@@ -174,23 +154,19 @@ def _reference(key: Key, measured: Mapping[Key, Record]) -> Key | None:
 
     posjax is compared with the fastest peer of the run, in B with `none`, in F with A; a peer with posjax under its encoding.
     """
-    run, name = key
+    (run, name), device = key, measured[key]["device"]
     if not _is_own(name):
         wanted = [(run, f"posjax {name.rpartition(', ')[2]}")]
     elif run in "BF":
         wanted = [("B", _NONE) if run == "B" else ("A", _ROPE)]
     else:
         wanted = [other for other in measured if other[0] == run and not _is_own(other[1])]
-    there = [other for other in wanted if other in measured and _comparable(measured[other], measured[key])]
+    there = [other for other in wanted if other in measured and measured[other]["device"] == device]
     return max(there, key=lambda other: rate(measured[other])[1], default=None)
 
 
 def _is_own(name: str) -> bool:
     return name.startswith("posjax ")
-
-
-def _comparable(first: Record, second: Record) -> bool:
-    return first["device"] == second["device"]
 
 
 def _has_target(key: Key, record: Record) -> bool:
@@ -204,13 +180,12 @@ def targets(measured: Mapping[Key, Record]) -> list[str]:
     for key, record in measured.items():
         if _has_target(key, record):
             (unit, speed), least = rate(record), _SPEEDS[key[0]]
-            lines.append(
-                f"{': '.join(key)}: at least {least:,} {unit} a second: {_verdict(speed >= least)}, {speed:,.0f}."
-            )
+            held = _verdict(speed >= least)
+            lines.append(f"{': '.join(key)}: at least {least:,} {unit} a second: {held}, {speed:,.0f}.")
     none = measured.get(("B", _NONE))
     for spec, most in _COSTS.items():
         record = measured.get(("A" if spec == "rope" else "B", f"posjax {spec}{_parts(spec)}"))
-        if record and none and _comparable(record, none) and record["versions"]["platform"] != "cpu":
+        if record and none and record["device"] == none["device"] and record["versions"]["platform"] != "cpu":
             cost = seconds(record) / seconds(none) - 1
             lines.append(f"{spec} within {most:.0%} of none: {_verdict(cost <= most)}, {cost:+.1%} a step.")
     return lines

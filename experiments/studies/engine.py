@@ -131,22 +131,15 @@ def plan(
     return Study(config, tables, rows, loaded)
 
 
-def run(
-    study: Study,
-    workdir: pathlib.Path,
-    *,
-    command: str,
-    part: tuple[int, int] | None = None,
-) -> Records:
+def run(study: Study, workdir: pathlib.Path, *, command: str, part: tuple[int, int] | None = None) -> Records:
     """Trains and measures the rows without records, writes records and the page with its figures, and prints the tables.
 
     Returns the records of the page. It shows the rows of this config; records of an earlier one stay in the file.
 
     Args:
       command: the command line that the page shows.
-      part: (I, N) for the I-th of N parts of the rows, which several hosts may train at once in one workdir; rows of one
-        training stay together. Its records are in results-I-of-N.jsonl until a run of all rows takes them over, and shows
-        them.
+      part: (I, N) for the I-th of N parts of the rows, which hosts may train at once in one workdir; rows of one training
+        stay together. Its records are in results-I-of-N.jsonl until a run of all rows takes them over.
 
     Raises:
       ValueError: names a row that cannot be trained or measured, or the folder holds another study; nothing has been trained
@@ -176,9 +169,8 @@ def run(
                 diverged[row.study, row.base] = f"{row.study}, row {row.label!r}: {error}"
     records = engine.shown()
     if part is not None:
-        print(
-            f"part {part[0]} of {part[1]}: {len(engine.rows)} rows; the same command without --rows shows all of them"
-        )
+        rows = f"{len(engine.rows)} rows; the same command without --rows shows all of them"
+        print(f"part {part[0]} of {part[1]}: {rows}")
     elif records:
         from experiments.report.page import print_page, write_study_page  # figures are slow to import
 
@@ -190,11 +182,7 @@ def run(
 
 
 class Engine:
-    """The rows of a study, with the weights that are trained for them.
-
-    Raises:
-      ValueError: names a row that cannot be trained or measured.
-    """
+    """The rows of a study, with the weights that are trained for them; made, all rows are checked."""
 
     def __init__(self, study: Study, workdir: pathlib.Path, part: tuple[int, int] | None, machine: Mapping[str, Any]):
         self.study, self.workdir, self.where, self._machine = study, workdir, "", machine
@@ -373,11 +361,7 @@ class Engine:
     # Training and measuring.
 
     def finish(self, row: Row, progress: Progress, should_stop) -> bool:
-        """Measures the seeds of a row without records; returns whether there were any.
-
-        Raises:
-          Stopped, FloatingPointError: as `posjax.training.loop.train`.
-        """
+        """Measures the seeds of a row without records; returns whether there were any."""
         row = self._tune(row, progress, should_stop) if self.missing(row) else self._at_best(row)
         if not self.missing(row):  # it may be recorded at the point that is best
             self._named[row.study, row.label] = self._hash(row, self._training_hash(row))
@@ -417,9 +401,8 @@ class Engine:
             about |= {"unit": unit_of_lengths(row, task, measures_of(self.study.tables[row.study]))}
             self._tuners[row.study].record(row, members, scores, task.headline, about)
         if self._tuners[row.study].best(row) is None:
-            raise FloatingPointError(
-                f"each of the values {self._tuners[row.study].fields} diverges: give lower learning rates"
-            )
+            values = self._tuners[row.study].fields
+            raise FloatingPointError(f"each of the values {values} diverges: give lower learning rates")
         return self._tuners[row.study].at_best(row)
 
     def _base(self, row: Row, progress: Progress, should_stop) -> Weights:
@@ -449,10 +432,9 @@ class Engine:
         return resized(model, params, size, table.measures.resolutions.resize)[1]
 
     def _found_factors(self, row: Row, base: Weights) -> tuple[float, ...]:
-        """The factors that a search finds for a base, kept beside its checkpoints; none while rows are checked."""
-        if not is_searched(row.read) or any(
-            isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(base.run.params)
-        ):
+        """Returns the rotary factors of a base by search, cached on disk; () while rows are checked."""
+        leaves = jax.tree.leaves(base.run.params)
+        if not is_searched(row.read) or any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in leaves):
             return ()
         if base.hash not in self._factors:
             search = self.study.tables[row.study].search

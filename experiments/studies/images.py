@@ -4,13 +4,11 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 from ml_collections import ConfigDict
 
 from posjax import data
 from posjax.models import ViT
 from posjax.training.classification import scores
-from posjax.training.evaluate import evaluate, make_score
 from posjax.training.tasks import Task
 
 
@@ -21,9 +19,6 @@ class Originals:
       config: `data` of a classification run.
       limit: how many images are taken, spread evenly over the split; None takes all.
       channels: of the images that the model takes.
-
-    Raises:
-      ValueError: a limit below 1.
     """
 
     def __init__(self, config: ConfigDict, limit: int | None = None, channels: int = 3):
@@ -87,11 +82,6 @@ class AtBudget:
         patches = data.normalise(batch["patches"], **self._normal)
         logits = self._model.apply({"params": params}, patches, data.site_of(batch), num_images=1)
         return scores(logits, batch["label"], batch["weight"])
-
-
-def measure(images: AtSize | AtBudget, params: Any) -> dict[str, np.ndarray]:
-    """{"accuracy": [R], "loss": [R]} of an ensemble."""
-    return evaluate(images, make_score(images), params)
 
 
 class BriefEvaluation:

@@ -40,9 +40,8 @@ class TextLoss(NamedTuple):
 
     sliding: float  # every byte behind at least length - stride others
     chunked: float  # windows that do not overlap: a byte sees what its window holds before it
-    by_position: list[
-        tuple[float, float]
-    ]  # (bytes before in the window, loss) over all windows, in bins growing geometrically
+    # (bytes before in the window, loss) over all windows, in bins growing geometrically
+    by_position: list[tuple[float, float]]
 
 
 class Retrieved(NamedTuple):
@@ -144,19 +143,10 @@ def text_windows(text: np.ndarray, *, length: int, stride: int, first: int, coun
     """Windows [count / stride, length + 1] whose last `stride` bytes are, together, text[first + 1 : first + 1 + count].
 
     Args:
-      text: one document [N] uint8.
+      text: one document [N] uint8, of more than first + count bytes.
+      stride: divides `length` and `count`.
       first: where the context of the first scored byte ends; at least length - stride.
-
-    Raises:
-      ValueError: sizes that do not divide, or a document that is too short.
     """
-    if stride < 1 or length % stride or count % stride:
-        raise ValueError(f"stride={stride} must divide length={length} and the {count} bytes that are scored")
-    if first < length - stride or len(text) < first + count + 1:
-        raise ValueError(
-            f"a document of {len(text):,} bytes cannot have {count:,} of them scored behind {first:,} others in windows of "
-            f"length={length:,} and stride={stride:,}"
-        )
     ends = first + stride * np.arange(1, count // stride + 1)
     return text[ends[:, None] + np.arange(-length, 1)]
 
@@ -187,11 +177,8 @@ def text_loss(
     losses = [reader(params, part[:, :-1], part[:, 1:]).loss for part in windows]
     whole = np.concatenate([loss[every - 1 :: every] if len(loss) >= every else loss[-1:] for loss in losses])
     sliding = np.concatenate([loss[:, -stride:].ravel() for loss in losses])
-    return TextLoss(_mean(sliding), _mean(whole), _by_position(np.concatenate(losses)))
-
-
-def _mean(losses: np.ndarray) -> float:
-    return float(np.mean(losses, dtype=np.float64))
+    means = (float(np.mean(x, dtype=np.float64)) for x in (sliding, whole))
+    return TextLoss(*means, _by_position(np.concatenate(losses)))
 
 
 def _by_position(losses: Float[np.ndarray, "N T"]) -> list[tuple[float, float]]:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.analysis.layers import look, no_weights
 from experiments.analysis.readout import position_error
 from experiments.progress import bar, caption
 from experiments.records import finite
@@ -27,6 +28,7 @@ from posjax import data
 from posjax.encoding import sites
 from posjax.jsonl import read_jsonl
 from posjax.models.vit import image_channels
+from posjax.training.evaluate import evaluate, make_score
 from posjax.training.tasks import Evaluated, Task
 
 SLIDING, SEPARATE = "loss in sliding windows", "loss in separate windows"
@@ -145,11 +147,7 @@ def lengths(subject: Subject, options: ConfigDict) -> list[Metrics]:
             sizes = dict(stride=stride_of(length, options), first=max(options.lengths), count=options.bytes)
             for seed, metrics in zip(subject.seeds, made, strict=True):
                 loss = text_loss(reader, params_of(seed), documents.texts, **sizes, bos=documents.tokenizer.bos)
-                at = {
-                    SLIDING: loss.sliding,
-                    SEPARATE: loss.chunked,
-                    SECONDS: reader.seconds / reader.batch,
-                }
+                at = {SLIDING: loss.sliding, SEPARATE: loss.chunked, SECONDS: reader.seconds / reader.batch}
                 if documents.tokenizer.digest:
                     at[PERPLEXITY] = math.exp(loss.sliding)
                 if documents.tokenizer.rust:
@@ -176,11 +174,11 @@ def retrieval(subject: Subject, options: ConfigDict) -> list[Metrics]:
             break
         reader, params_of = subject.reader(length, options.batch_tokens)
         for task in options.tasks:
-            given = dict(length=length, count=options.examples, haystack=documents.texts[0])
+            given = dict(
+                length=length, count=options.examples, haystack=documents.texts[0], tokenizer=documents.tokenizer
+            )
             batches = [
-                data.retrieval_batch(
-                    task, **given, seed=(options.seed, length, index), depth=depth, tokenizer=documents.tokenizer
-                )
+                data.retrieval_batch(task, **given, seed=(options.seed, length, index), depth=depth)
                 for index, depth in enumerate(options.depths)
             ]
             tokens, targets = (np.concatenate([batch[name] for batch in batches]) for name in ("tokens", "targets"))
@@ -212,7 +210,8 @@ def resolutions(subject: Subject, options: ConfigDict) -> list[Metrics]:
         model, params = subject.at(resolution)
         tokens = model.num_prefix + task.patches_at(resolution)
         batch = max(1, min(len(shared["images"].images), options.batch_tokens // tokens))
-        for name, values in images.measure(shared[resolution](model, batch), params).items():
+        sized = shared[resolution](model, batch)
+        for name, values in evaluate(sized, make_score(sized), params).items():
             for metrics, index in zip(made, map(run.seeds.index, subject.seeds), strict=True):
                 metrics.setdefault(name, {})[resolution] = finite(values[index])
     return made
@@ -224,18 +223,14 @@ def positions(subject: Subject, options: ConfigDict) -> list[Metrics]:
     run, made = subject.weights.run, []
     text = windows_of(run.task, options.windows)
     given = {"": text, ", random tokens": np.random.default_rng(options.seed).choice(text.ravel(), text.shape)}
-    look, half = tokens_by_layer(run.model, text.shape[1]), len(text) // 2
+    site, half = sites(text.shape[1]), len(text) // 2
     for index in map(run.seeds.index, subject.seeds):
-        params = run.of(index)
-        made.append(
-            {
-                f"position error{name}": {
-                    block: position_error(features[:half], features[half:], options.seed)
-                    for block, features in enumerate(look(params, tokens))
-                }
-                for name, tokens in given.items()
-            }
-        )
+        params, errors = run.of(index), {}
+        for name, tokens in given.items():
+            features = map(np.asarray, look(run.model, params, tokens, site, no_weights).tokens)
+            of_blocks = (position_error(x[:half], x[half:], options.seed) for x in features)
+            errors[f"position error{name}"] = dict(enumerate(of_blocks))
+        made.append(errors)
     return made
 
 
@@ -259,11 +254,7 @@ def stride_of(length: int, options: ConfigDict) -> int:
 
 
 def check_lengths(options: ConfigDict) -> None:
-    """Refuses lengths, strides and numbers of bytes that do not divide.
-
-    Raises:
-      ValueError: names them.
-    """
+    """Refuses lengths, strides and numbers of bytes that do not divide, with a ValueError."""
     if not options.lengths or min(options.lengths) < 2:
         raise ValueError(f"measures.lengths.lengths={tuple(options.lengths)} must be one or more, each at least 2")
     if not 0 < options.stride <= 1:
@@ -376,21 +367,9 @@ def windows_of(task: Evaluated, count: int) -> np.ndarray:
             break
     if not 2 <= count <= len(windows):
         raise ValueError(
-            f"measures.positions.windows={count} must lie in 2..{len(windows)}, the whole windows of the evaluation split"
+            f"measures.positions.windows={count} must lie in 2..{len(windows)}, the whole windows of the split"
         )
     return np.stack(windows[:count]).astype(np.int32)
-
-
-def tokens_by_layer(model: Any, length: int) -> Callable[[Any, np.ndarray], list[np.ndarray]]:
-    """A compiled (parameters, tokens [N, T]) -> features [N, T, M] before the first block and after each."""
-    site, names = sites(length), ["tokens_in", *(f"tokens_{layer}" for layer in range(model.depth))]
-
-    @jax.jit
-    def look(params, tokens):
-        _, variables = model.apply({"params": params}, tokens, site, mutable=["intermediates"])
-        return [variables["intermediates"]["trunk"][name][0] for name in names]
-
-    return lambda params, tokens: list(map(np.asarray, look(params, tokens)))
 
 
 def whole(number: float) -> int | float:

@@ -24,45 +24,17 @@ from posjax.training.initial import AS_INIT, OWN, Start, as_started, start_of
 AS_LOADED = "loaded"  # the row of pretrained weights, and the base of their variants and fine-tunes
 
 
-class Field(NamedTuple):
-    """A field of a study's config: its kind, its description, and the fields that a group must have."""
-
-    kind: type
-    about: str
-    parts: tuple[str, ...] = ()
-
-
-FIELDS: Mapping[str, Field] = {
-    "seeds": Field(tuple, "whole numbers; each row is trained once for each seed; a table may have its own"),
-    "name": Field(str, "name of the folder below runs/; by default the file's name"),
-    "title": Field(str, "title of the page; by default the name"),
-    "point": Field(str, "the question, a sentence at the head of the page"),
-    "notes": Field(str, "remarks below the findings"),
-    "page": Field(ConfigDict, "sentences and headings of the page: see `experiments.report.page`"),
-    "studies": Field(ConfigDict, "{name: table}; a config without it is one table"),
-    "tune": Field(
-        ConfigDict, "values that are tried for each row: see `experiments.studies.tuner`", ("seeds", "share")
-    ),
-    "axis": Field(
-        ConfigDict,
-        "a quantity that varies over the studies: its title and values {study: number}; against (a row) and at (lengths) "
-        "draw the leads of rows by it",
-        ("title", "values"),
-    ),
-    "paper": Field(ConfigDict, "a published table: see `experiments.report.paper`", ("source",)),
-    "curves": Field(ConfigDict, "published curves: see `experiments.report.paper`", ("source",)),
+# The kinds of the fields of a study, and of its tables: docs/experiments.md describes them.
+FIELDS: Mapping[str, type] = {
+    "seeds": tuple,
+    **dict.fromkeys(("name", "title", "point", "notes"), str),
+    **dict.fromkeys(("page", "studies", "tune", "axis", "paper", "curves"), ConfigDict),
 }
-# Of a table, beside the fields of the training of its rows.
-TABLE: Mapping[str, Field] = {
-    "encodings": Field(ConfigDict, "{label: spec}: a row for each"),
-    "rows": Field(ConfigDict, "{label: fields}: rows that set any fields of the training"),
-    "variants": Field(ConfigDict, "{base: {label: reading}}: the weights of a row read under another encoding"),
-    "finetune": Field(ConfigDict, "{base: {label: fields}}: the weights of a row trained further"),
-    "measures": Field(ConfigDict, "{name: options}: see `experiments.studies.measures`; `scores` where left out"),
-    "tune": Field(ConfigDict, "of this table, in place of the study's", ("seeds", "share")),
-    "search": Field(ConfigDict, "of factors of a rope: see `experiments.studies.search`"),
-    "checkpoints": Field(str, "workdir of a study whose weights are read in place of training some"),
+TABLE: Mapping[str, type] = {
+    **dict.fromkeys(("encodings", "rows", "variants", "finetune", "measures", "tune", "search"), ConfigDict),
+    "checkpoints": str,
 }
+_PARTS = {"tune": ("seeds", "share"), "axis": ("title", "values"), "paper": ("source",), "curves": ("source",)}
 _OPTIONS = ("trained_length",)  # of --checkpoint
 # Of the training of a row, beside the fields of its task: these are first read after steps have been taken.
 TRAINING = ("task", "data", "model", "optimizer", "steps", "batch_size", "accumulate", "mesh")
@@ -199,10 +171,8 @@ def training_of(table: ConfigDict, change: Mapping[str, Any], whose: str, start:
             f"{whose}: its training has no field {missing[0]!r}: begin with the config of a single run, as that of "
             "configs/vit.py"
         )
-    if training.data.get("name") in SYNTHETIC:
-        raise ValueError(
-            f"{whose}: data.name={training.data.name!r} is random, for speed and plans: give a study real data"
-        )
+    if (data := training.data.get("name")) in SYNTHETIC:
+        raise ValueError(f"{whose}: data.name={data!r} is random, for speed and plans: give a study real data")
     training = as_started(training, start)
     if start is not None:
         training = ConfigDict(training.to_dict() | {"init_digest": start.digest})
@@ -375,30 +345,28 @@ def check_study(config: ConfigDict) -> None:
             raise ValueError(f"config.{name} is no field of a study: did you mean {near[0]!r}?")
     if config.get("seeds") is None:
         raise ValueError("the config of a study has no seeds: config.seeds = (0, 1, 2), or --seeds 0,1,2")
-    for name, field in FIELDS.items():
+    for name, kind in FIELDS.items():
         if config.get(name) is not None:
-            _check_field(f"config.{name}", config[name], field)
+            _check_field(f"config.{name}", config[name], kind, _PARTS.get(name, ()))
     for name, table in tables_of(config).items():
         where = f"config.studies.{name}" if "studies" in config else "config"
-        _check_field(where, table, Field(ConfigDict, ""))
-        for part, field in ({"seeds": FIELDS["seeds"]} | TABLE).items():
+        _check_field(where, table, ConfigDict)
+        for part, kind in ({"seeds": tuple} | TABLE).items():
             if table.get(part) is not None:
-                _check_field(f"{where}.{part}", table[part], field)
-        for part, kind, example in (("encodings", str, "{label: spec}"), ("rows", ConfigDict, "{label: fields}")):
+                _check_field(f"{where}.{part}", table[part], kind, _PARTS.get(part, ()))
+        for part, kind in (("encodings", str), ("rows", ConfigDict)):
             for label, value in (table.get(part) or {}).items():
-                _check_field(f"{where}.{part}, {example}: {label!r}", value, Field(kind, ""))
+                _check_field(f"{where}.{part}[{label!r}]", value, kind)
     if (axis := config.get("axis")) is not None:
         for name in axis["values"]:
-            if name not in tables_of(config):
-                raise ValueError(
-                    f"config.axis.values: no study is named {name!r}; {nearest(name, [*tables_of(config)])}"
-                )
+            if name not in (known := [*tables_of(config)]):
+                raise ValueError(f"config.axis.values: no study is named {name!r}; {nearest(name, known)}")
 
 
-def _check_field(name: str, value: Any, field: Field) -> None:
-    kinds = (tuple, list) if field.kind is tuple else (ConfigDict, dict) if field.kind is ConfigDict else field.kind
+def _check_field(name: str, value: Any, kind: type, parts: Sequence[str] = ()) -> None:
+    kinds = (tuple, list) if kind is tuple else (ConfigDict, dict) if kind is ConfigDict else kind
     if not isinstance(value, kinds):
         words = {str: "a string", tuple: "a tuple", ConfigDict: "a group of fields"}
-        raise ValueError(f"{name} must be {words[field.kind]}, got {value!r}")
-    if missing := [part for part in field.parts if part not in value]:
+        raise ValueError(f"{name} must be {words[kind]}, got {value!r}")
+    if missing := [part for part in parts if part not in value]:
         raise ValueError(f"{name} has no {missing[0]!r}")

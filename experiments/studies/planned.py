@@ -4,7 +4,7 @@ import pathlib
 
 from ml_collections import ConfigDict
 
-from experiments.studies.plan import AS_LOADED, Row, finetune_config, rows_of, seeds_of, tables_of
+from experiments.studies.plan import AS_LOADED, finetune_config, rows_of, seeds_of, tables_of
 from experiments.studies.readings import spec_of, text_place
 from experiments.studies.weights import config_of_start
 from posjax.spec import nearest
@@ -28,7 +28,9 @@ def planned(config: ConfigDict, label: str | None = None, checkpoint: pathlib.Pa
             if checkpoint is None:
                 trained.setdefault(row.base, (row.training, table))
             elif row.finetune is not None:
-                trained.setdefault(row.label, (_tuned(row), table))
+                place = text_place(row.training, row.finetune.size)
+                spec = spec_of(row.read, row.training.model.encoding, place)
+                trained.setdefault(row.label, (finetune_config(row.training, row.finetune, spec), table))
     if not trained:
         raise ValueError(f"no row of --config is trained from --checkpoint={checkpoint}: its config has no finetune")
     label = next(iter(trained)) if label is None else label
@@ -39,11 +41,6 @@ def planned(config: ConfigDict, label: str | None = None, checkpoint: pathlib.Pa
     with made.unlocked():
         made.seeds = seeds_of(config, table)
     return made
-
-
-def _tuned(row: Row) -> ConfigDict:
-    place = text_place(row.training, row.finetune.size)
-    return finetune_config(row.training, row.finetune, spec_of(row.read, row.training.model.encoding, place))
 
 
 def on_random_data(training: ConfigDict) -> ConfigDict:

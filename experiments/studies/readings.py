@@ -217,11 +217,7 @@ def in_layers(
 
 
 def longrope(layers: Layers, at: Place) -> str:
-    """The model's own rope under the factors that a search has found; as trained within the trained length.
-
-    Raises:
-      ValueError: the model has another encoding than one rope, or the searched length is not above the trained one.
-    """
+    """Returns the model's own rope under the factors of a search; as trained within the trained length."""
     own, length = plain_rope(layers, at), at.searched
     factors = ", ".join(f"{factor:.6g}" for factor in at.factors or (1.0,) * at.frequencies)
     ones = ", ".join(["1.0"] * at.frequencies)
@@ -234,7 +230,7 @@ longrope.searched = True
 
 
 def plain_rope(layers: Layers, at: Place) -> rope:
-    """The only encoding of a model whose rope is to be scaled by a search.
+    """Returns the only encoding of a model whose rope is to be scaled by a search.
 
     Raises:
       ValueError: there is another one, or the searched length is not above the trained one.

@@ -1,10 +1,9 @@
 """The searches of LongRoPE and LongRoPE2: by how much each frequency of a trained rope is divided, so that long texts are
 read best. One evolution, two ways to vary its candidates.
 
-LongRoPE: Ding et al. (2024), arXiv 2402.13753, as the authors' code has it (github microsoft/LongRoPE, dim_mono): factors
-do not decrease from high frequencies to low ones, a population starts from known scalings and their mutations, and each
-round keeps the best as parents of mutations and crossovers; the last factor may exceed the scaling by 1. The paper also
-searches how many first tokens keep their frequencies; here none do.
+LongRoPE: Ding et al. (2024), arXiv 2402.13753, as the authors' code has it (github microsoft/LongRoPE, dim_mono): factors do
+not fall from high frequencies to low ones; known scalings and their mutations are the first population, and the best of each
+round are parents of mutations and crossovers; the last factor may exceed the scaling by 1. They hold for first tokens too.
 
 LongRoPE2: Shang et al. (2025), arXiv 2502.20082, section 3.2, algorithms 1 and 2 (no code of it is published): a candidate
 has a critical frequency, from which on factors lie between the growth of the length and twice that; below it they are those
@@ -40,8 +39,6 @@ from posjax.training.runs import Run
 _CHANGE = 0.3  # probability that a mutation or a crossover looks at a factor, in both papers
 _STEP = 0.01  # of the grid on which LongRoPE's code draws factors; LongRoPE2 tells none
 _STARTS = ("linear(factor={})", "ntk(factor={})", "yarn(factor={}, original_length={})")
-
-
 METHODS = ("longrope", "longrope2")
 _TEXT = "text"  # what a search reads, if no retrieval task
 
@@ -80,12 +77,8 @@ def search_critical(
 
     Args:
       critical: the candidates for the critical frequency, see `critical_frequencies`.
-
-    Raises:
-      ValueError: a budget with crossovers: there are mutations alone.
+      budget: its crossovers do not count: there are mutations alone.
     """
-    if budget.crossovers:
-        raise ValueError(f"this search has mutations alone: crossovers must be 0, not {budget.crossovers}")
     rng = np.random.default_rng(seed)
     first = [rng.integers(math.ceil(growth), math.floor(2 * growth) + 1) for _ in critical]
     # A candidate is its critical frequency, then the factors from there on.
@@ -98,7 +91,8 @@ def search_critical(
         critical, scaled = int(candidate[0]), candidate[1:]
         return np.concatenate([scaled[0] ** (np.arange(critical) / critical), scaled])
 
-    best, lowest = _evolved(lambda candidate: score(factors(candidate)), starts, mutated, budget, rng)
+    mutations = budget._replace(crossovers=0)
+    best, lowest = _evolved(lambda candidate: score(factors(candidate)), starts, mutated, mutations, rng)
     return factors(best), lowest
 
 
@@ -106,12 +100,7 @@ def critical_frequencies(encoding: rope, count: int, trained: int) -> range:
     """From the frequency that turns ten times in the trained length to that which turns once (eq. 7; there, of channels).
 
     The indices are rounded up, and clipped to the frequencies of a rope of `count` frequencies.
-
-    Raises:
-      ValueError: the frequencies of the rope do not fall.
     """
-    if not encoding.base > 1:
-        raise ValueError(f"frequencies must fall: {encoding} needs a base above 1")
     ten, one = (math.ceil(count * math.log(trained / (2 * math.pi * turns), encoding.base)) for turns in (10, 1))
     return range(min(max(ten, 0), count - 1), min(max(one, 0), count - 1) + 1)
 
@@ -193,10 +182,8 @@ def loss_of_factors(
 
     @jax.jit
     def loss(params, factors, tokens, targets, weight):
-        tried = model.clone(
-            encoding=rope(encoding.base, encoding.layout, encoding.fraction, _Tried(factors, attention))
-        )
-        losses = read_tokens(tried, params, tokens, targets, site)[0]
+        tried = rope(encoding.base, encoding.layout, encoding.fraction, _Tried(factors, attention))
+        losses = read_tokens(model.clone(encoding=tried), params, tokens, targets, site)[0]
         return jnp.sum(losses * weight) / jnp.sum(weight)
 
     runs = [jax.tree.map(lambda leaf, run=run: leaf[run], params) for run in range(len(jax.tree.leaves(params)[0]))]
@@ -205,34 +192,24 @@ def loss_of_factors(
 
 
 def check_search(row: Row, table: ConfigDict, documents: data.Documents) -> None:
-    """Refuses a search that cannot be.
-
-    Raises:
-      ValueError: there is no `search`, its method or task is not known, the model is no plain rope, or the text is too short.
-    """
+    """Refuses a search without options, of an unknown method or task, of no plain rope, or in a text that is too short."""
     if "search" not in table:
         raise ValueError(f"row {row.label!r} asks for factors to be searched for: give search")
     method, task = table.search.get("method", METHODS[0]), table.search.get("task", _TEXT)
     for name, given, known in (("method", method, METHODS), ("task", task, (_TEXT, *data.retrieval.TASKS))):
         if given not in known:
             raise ValueError(f"no search.{name} is named {given!r}; {nearest(given, list(known))}")
-    plain_rope(
-        parse_layers(row.training.model.encoding), text_place(row.training, table.search.length, table.search.length)
-    )
+    length = table.search.length
+    plain_rope(parse_layers(row.training.model.encoding), text_place(row.training, length, length))
     _search_batch(row, table.search, documents, windows=1)
 
 
 def find_factors(run: Run, search: ConfigDict, row: Row, documents: data.Documents) -> list[float]:
-    """The factors that read a batch best, of all seeds together, by the method and within the budget of `search`.
-
-    Raises:
-      ValueError: the model is no plain rope, or the length is not above the trained one.
-    """
+    """Returns the factors that read a batch best, of all seeds together, by the method and budget of `search`."""
     at = text_place(run.config, search.length, search.length)
     encoding, trained, factor = plain_rope(parse_layers(run.model.encoding), at), at.trained, at.scale
-    score = loss_of_factors(
-        run.model, run.params, _search_batch(row, search, documents, search.windows), factor, trained
-    )
+    batch = _search_batch(row, search, documents, search.windows)
+    score = loss_of_factors(run.model, run.params, batch, factor, trained)
     budget = Budget(**{name: search[name] for name in Budget._fields})
     if search.get("method", METHODS[0]) == "longrope2":
         critical = critical_frequencies(encoding, at.frequencies, trained)

@@ -150,11 +150,7 @@ def spelled(point: Point) -> str:
 
 
 def at_point(training: ConfigDict, point: Mapping[str, Any]) -> ConfigDict:
-    """The training at other values of some fields.
-
-    Raises:
-      ValueError: there is no such field.
-    """
+    """Returns the training at other values of some fields, which it must have."""
     made = ConfigDict(training.to_dict())
     for name, value in point.items():
         *groups, last = name.split(".")

@@ -20,6 +20,8 @@ from posjax.training.long_task import LongDocuments, decoding_task
 from posjax.training.runs import Run, is_run, load_run
 from posjax.training.tasks import LanguageModel
 
+_NO_RETRIEVAL = dict(share=0.0, weight=0.0, tasks=())
+
 
 class Weights(NamedTuple):
     """An ensemble, with the hash and metrics of its training.
@@ -55,19 +57,15 @@ def load_decoder(checkpoint: pathlib.Path, table: ConfigDict) -> Weights:
       ValueError: there is no decoder, or its trained length is not known.
     """
     if not is_run(checkpoint):
-        checkpoint = local(checkpoint)
-        if checkpoint.is_dir() and not (checkpoint / "config.json").exists():
-            raise ValueError(
-                f"there is no checkpoint in {checkpoint}: give the workdir of a run, or a folder of transformers, which "
-                "holds a config.json"
-            )
-        return _pretrained(checkpoint, table)
-    run = load_run(checkpoint, task_of=decoding_task)
+        path = local(checkpoint)
+        if not path.is_dir() or (path / "config.json").exists():
+            return _pretrained(path, table)
+    run = load_run(checkpoint, task_of=decoding_task)  # refuses a folder without checkpoints
     if not isinstance(run.task, LanguageModel):
         raise ValueError(f"{checkpoint} holds no decoder but the task {run.config.task!r}")
     config = ConfigDict(run.config.to_dict())
     if "retrieval" not in config.data:  # a fine-tune then is on text alone
-        config.data.update(files=config.data.get("files"), retrieval=_no_retrieval())
+        config.data.update(files=config.data.get("files"), retrieval=ConfigDict(_NO_RETRIEVAL))
     config.steps = run.step
     return Weights(run._replace(config=config), row_hash(config), {}, checkpoint)
 
@@ -92,23 +90,18 @@ def config_of_start(start: Start, table: ConfigDict) -> ConfigDict:
       ValueError: the trained length is not known.
     """
     config = ConfigDict(training_of(table, {}, "--checkpoint").to_dict())
-    config.model = ConfigDict(
-        {"kind": AS_INIT} | {name: table.model[name] for name in ("implementation", "scan", "remat")}
-    )
+    own = {name: table.model[name] for name in ("implementation", "scan", "remat")}
+    config.model = ConfigDict({"kind": AS_INIT} | own)
     if table.get("finetune"):
         config.model.param_dtype = table.model.param_dtype
     config = ConfigDict(as_started(config, start).to_dict())
     trained = table.get("trained_length") or getattr(start.model, "length", None)
     if trained is None:
         raise ValueError(f"{start.path} does not say how long sequences in training were: set config.trained_length")
-    config.data.length, config.data.retrieval = trained, _no_retrieval()
+    config.data.length, config.data.retrieval = trained, ConfigDict(_NO_RETRIEVAL)
     config.steps, config.eval_tokens = 0, None
     config.eval_lengths = (min(table.measures.lengths.lengths),)
     return config.lock()
-
-
-def _no_retrieval() -> ConfigDict:
-    return ConfigDict(dict(share=0.0, weight=0.0, tasks=()))
 
 
 def kept_weights(row: Row, workdir: pathlib.Path, seeds: tuple[int, ...]) -> Weights:

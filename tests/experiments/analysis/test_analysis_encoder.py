@@ -11,10 +11,8 @@ from experiments.analysis.embedding import (
     cosine_distance,
     lengthened,
     moved_embeddings,
-    passkey_ranks,
     passkey_set,
     retrieval_rank,
-    special_ends,
     text_embedder,
 )
 from experiments.analysis.measured import write_records
@@ -130,15 +128,6 @@ def test_the_rank_counts_documents_as_near_or_nearer():
     documents = np.array([[1.0, 0], [0, 1], [0, 1]])
     queries = np.array([[1.0, 0.5], [1, 2], [3, 1]])
     assert retrieval_rank(documents, queries).tolist() == [0, 1, 2]
-
-
-def test_ranks_by_length_and_reading_are_one_number_for_each_document(model):
-    readings = ("truncated", "windows")
-    found = list(passkey_ranks(*model, BYTES, lengths=[128, 256], readings=readings, count=3))
-    assert [(reading, length) for reading, length, _ in found] == [(r, n) for n in (128, 256) for r in readings]
-    assert all(rank.shape == (3,) for *_, rank in found)
-    assert (found[0][2] == found[1][2]).all()
-    assert special_ends(BYTES) == ((), ())
 
 
 @pytest.mark.slow

@@ -53,14 +53,3 @@ def test_every_figure_is_drawn(tmp_path):
     """Beside those of test_analyse.py."""
     for index, figure in enumerate(figures()):
         assert save(figure, tmp_path / f"{index}.png", dpi=50).stat().st_size > 1000
-
-
-def test_a_page_holds_its_pictures_and_nothing_from_elsewhere(tmp_path):
-    figure = plots.filters(*filter_components(rng().standard_normal((4, 4, 3, 40))).values())
-    section = page.Section("Filters <b>", "what & how", {"filters": figure})
-    paths = page.write_page(tmp_path / "new", "A title", [section], {"seeds": "0, 1"}, "python -m x --a='<b>'")
-    text = paths[-1].read_text()
-    assert [path.name for path in paths] == ["filters.png", "README.md"]
-    assert "Filters &lt;b&gt;" in text
-    assert "![filters](filters.png)" in text
-    assert "http" not in text

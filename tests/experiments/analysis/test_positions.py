@@ -6,7 +6,7 @@ import pytest
 
 import posjax as pj
 from experiments.analysis.frequencies import frequency_use, waves
-from experiments.analysis.positions import bias_map, code_table, rotation_agreement, similarity_map
+from experiments.analysis.positions import effects, similarity_map
 from experiments.analysis.vit import filter_components
 
 DIMS = pj.Dims(width=24, num_heads=3, head_dim=8, grid=(3, 4), prefix=1)
@@ -33,38 +33,35 @@ def test_waves_are_radians_per_patch():
 
 @pytest.mark.slow
 def test_agreement_of_a_rotation_is_the_mean_cosine():
-    found = rotation_agreement(*hosted("axial_rope(base=100)"), DIMS, SITE)
+    found = effects(*hosted("axial_rope(base=100)"), DIMS, SITE).agreement
     assert found.shape == (3, 3, 4, 3, 4)
     row, column = np.mgrid[:3, :4]
     rates = np.array([1.0, 0.1])  # base^(-2c / (D / 2)), two pairs on each axis
     expected = (np.cos(np.outer(row - 1, rates)).sum(axis=1) + np.cos(np.outer(column - 2, rates)).sum(axis=1)) / 4
     np.testing.assert_allclose(found[0, 1, 2].ravel(), expected, atol=1e-6)
-    assert rotation_agreement(*hosted("pope"), DIMS, SITE) is None
+    assert effects(*hosted("pope"), DIMS, SITE).agreement is None
 
 
 def test_use_is_the_mean_norm_of_pairs():
     q, k = np.zeros((2, 2, 2, 4)), np.ones((2, 2, 1, 4))
     q[:, :, 0] = [3, 1, 4, 0]  # pairs (0, 2) and (1, 3)
     q[1, :, 0] *= 2
-    use = frequency_use(q, k, [(0, 2), (1, 3)])
-    np.testing.assert_allclose(use.query, [[7.5, 1.5], [0, 0]])
-    np.testing.assert_allclose(use.key, np.full((2, 2), np.sqrt(2)))
-    np.testing.assert_allclose(use.product, np.sqrt(2) * use.query)
+    expected = np.sqrt(2) * np.array([[7.5, 1.5], [0, 0]])  # keys have a norm of sqrt(2)
+    np.testing.assert_allclose(frequency_use(q, k, [(0, 2), (1, 3)]), expected)
 
 
 def test_use_leaves_out_tokens_that_stand_nowhere():
     q = np.ones((1, 13, 1, 2))
     q[:, 0] = 100
-    np.testing.assert_allclose(frequency_use(q, q, [(0, 1)], SITE).product, 2)
-    assert frequency_use(q, q, [(0, 1)]).product > 10
+    np.testing.assert_allclose(frequency_use(q, q, [(0, 1)], SITE), 2)
+    assert frequency_use(q, q, [(0, 1)]) > 10
 
 
 def test_use_is_the_mean_of_products_and_not_the_product_of_means():
     """Queries and keys are long in the same image: (1 * 1 + 3 * 3) / 2 = 5, not 2 * 2."""
     x = np.ones((2, 4, 1, 2)) / np.sqrt(2)
     x[1] *= 3
-    use = frequency_use(x, x, [(0, 1)])
-    np.testing.assert_allclose((use.query, use.key, use.product), np.reshape([2, 2, 5], (3, 1, 1)))
+    np.testing.assert_allclose(frequency_use(x, x, [(0, 1)]), [[5]])
 
 
 def test_similarity_of_known_codes():
@@ -78,10 +75,10 @@ def test_similarity_of_known_codes():
 
 def test_the_code_of_a_patch_is_its_row_of_the_table_and_the_map_of_a_bias_is_the_bias():
     encoding, params = hosted("raster(width=4) >> learned")
-    codes = code_table(encoding, params, DIMS, SITE).reshape(12, 24)
+    codes = effects(encoding, params, DIMS, SITE).codes.reshape(12, 24)
     np.testing.assert_allclose(codes, jax.tree.leaves(params)[0][1:], rtol=1e-6)  # row 0 is the class token's
     alibi, params = hosted("alibi")
-    found = bias_map(alibi, params, DIMS, SITE)
+    found = effects(alibi, params, DIMS, SITE).bias
     assert found.shape == (3, 3, 4, 3, 4)
     q = np.zeros((13, 3, 8), np.float32)
     expected = np.broadcast_to(alibi.bias(params, q, SITE, q, SITE), (3, 13, 13))

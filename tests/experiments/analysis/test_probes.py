@@ -3,13 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.analysis.probes import (
-    position_probe,
-    right_when_shuffled,
-    right_when_translated,
-    shuffle_patches,
-    translate,
-)
+from experiments.analysis.probes import position_probe, right_when_translated, shuffle_patches, translate
 from posjax import grid
 
 
@@ -55,22 +49,10 @@ def test_content_moves_down_and_right():
     np.testing.assert_array_equal(translate(images, 1, 0, "reflect")[:, 0], images[:, 1])
 
 
-def test_a_padding_that_there_is_not_is_refused():
-    with pytest.raises(ValueError, match="did you mean 'black'"):
-        translate(images_of(), 1, 1, "blak")
-
-
-def test_who_counts_pixels_does_not_mind_and_who_looks_at_a_corner_does():
+def test_who_counts_pixels_does_not_mind_a_shift_and_who_looks_at_a_corner_does():
     images = np.random.default_rng(0).integers(0, 2, (40, 6, 8, 1))
     labels = images.sum(axis=(1, 2, 3)) % 5
     corners = images[:, 0, 0, 0]
-    shares, rng = [0.0, 0.5, 1.0], np.random.default_rng(0)
-    counted = right_when_shuffled(lambda each: each.sum(axis=(1, 2, 3)) % 5, images, labels, 2, shares, rng)
-    looked = right_when_shuffled(lambda each: each[:, 0, 0, 0], images, corners, 2, shares, rng)
-    assert counted.shape == (3, 40)
-    assert counted.all()
-    assert looked[0].all()
-    assert looked[2].mean() < 0.8
     wrapped = right_when_translated(lambda each: each.sum(axis=(1, 2, 3)) % 5, images, labels, [0, 1, 3], "wrap")
     assert wrapped.shape == (3, 4, 40)
     assert wrapped.all()

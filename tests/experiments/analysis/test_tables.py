@@ -106,8 +106,3 @@ def test_sinusoids_explain_a_helix_and_little_of_noise():
     assert sinusoid_share(table, count=1) == pytest.approx(0.8, abs=0.02)
     assert sinusoid_share(table, count=2) == pytest.approx(1, abs=0.02)
     assert sinusoid_share(RNG.standard_normal((120, 32)), count=2) < 0.15
-
-
-def test_a_table_of_equal_rows_is_refused():
-    with pytest.raises(ValueError, match="all 5 rows of the table are equal"):
-        spectrum(np.ones((5, 3)))

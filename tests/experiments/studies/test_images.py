@@ -9,7 +9,7 @@ import pytest
 from drawn import drawn
 from small import small_vit
 
-from experiments.studies.images import Originals, measure
+from experiments.studies.images import Originals
 from experiments.studies.readings import RESIZED, read_as, resized
 from posjax import data
 from posjax.encodings.resize import resize
@@ -75,22 +75,10 @@ def test_measured_at_the_resolution_of_training_it_is_the_plain_evaluation(data_
     task = make_task(config)
     params = drawn(jax.vmap(task.init), jax.random.split(jax.random.key(0), SEEDS))
     assert image_channels(params) == 1
-    images = Originals(config.data, None, 1).at_size((8, 8))
-    found, wanted = measure(images(task.model, 64), params), evaluate(task, make_score(task), params)
+    images = Originals(config.data, None, 1).at_size((8, 8))(task.model, 64)
+    found, wanted = (evaluate(each, make_score(each), params) for each in (images, task))
     np.testing.assert_array_equal(found["accuracy"], wanted["accuracy"])
     np.testing.assert_array_equal(found["loss"], wanted["loss"])
-
-
-@pytest.mark.slow
-def test_a_resize_at_run_time_gives_the_numbers_of_a_resized_table():
-    model, params = ensemble("learned")
-    size = (4, 14)  # fewer rows and more columns than in training
-    image = noise(2, *size, 1)
-    of_table = logits(*under(model, params, RESIZED, size, method="dinov2"), image)
-    at_run_time = under(model, params, "learned(resize='dinov2')", size)
-    np.testing.assert_allclose(logits(*at_run_time, image), of_table, atol=2e-6)
-    other = logits(*under(model, params, RESIZED, size, method="google_npz"), image)
-    assert np.abs(other - of_table).max() > 1e-3
 
 
 def test_grids_of_equal_count_are_not_taken_for_each_other():
@@ -106,16 +94,6 @@ def test_grids_of_equal_count_are_not_taken_for_each_other():
     with pytest.raises(ValueError, match="none for position"):
         logits(model, params, image)
     assert np.isfinite(logits(changed, wide, image)).all()
-
-
-@pytest.mark.slow
-def test_ntk_and_rescaling_are_other_models_at_other_resolutions():
-    model, params = ensemble("axial_rope(base=100)")
-    image = noise(2, 16, 16, 1)
-    specs = ("fit_grid(height=4, width=4) >> axial_rope(base=100)", "axial_rope(base=100, scaling=ntk(factor=2))")
-    found = [logits(*under(model, params, spec, (16, 16)), image) for spec in (AS_TRAINED, *specs)]
-    for a, b in ((0, 1), (0, 2), (1, 2)):
-        assert np.abs(found[a] - found[b]).max() > 1e-4
 
 
 def test_a_resolution_has_whole_patches():
@@ -147,5 +125,3 @@ def test_some_of_the_images_are_spread_over_the_split(data_dir):
     whole, some = (Originals(config.data, limit, 1).images for limit in (None, 7))
     assert len(some) == 7
     np.testing.assert_array_equal(some[6], whole[6 * len(whole) // 7])
-    with pytest.raises(ValueError, match="at least 1, got 0"):
-        Originals(config.data, 0, 1)

@@ -72,11 +72,6 @@ def test_windows_score_every_byte_once_behind_enough_context():
     assert np.array_equal(windows[0], TEXT[100 + 16 - 64 : 100 + 17])
 
 
-def test_windows_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="cannot have 64 of them scored behind 40 others"):
-        text_windows(TEXT, length=64, stride=16, first=40, count=64)
-
-
 def test_losses_are_those_of_the_definition(rope):
     model, params = rope
     reader = Reader(model, params, 3, 32)

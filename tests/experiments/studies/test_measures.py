@@ -31,11 +31,13 @@ class Model:
 
     depth = 1
 
-    def apply(self, variables, tokens, site, mutable):
+    def apply(self, variables, tokens, site, method, mutable):
         x = jnp.stack([tokens, tokens**2], axis=-1).astype(jnp.float32)
         place = jnp.broadcast_to(jnp.asarray(site.position, jnp.float32), tokens.shape)
         knows = jnp.concatenate([x, place[..., None] * variables["params"]], axis=-1)
-        return None, {"intermediates": {"trunk": {"tokens_in": (x,), "tokens_0": (knows,)}}}
+        attention = dict.fromkeys(("weights", "queries", "keys", "values"), (x,))
+        trunk = {"tokens_in": (x,), "tokens_0": (knows,), "block_0": {"attention": attention}}
+        return None, {"intermediates": {"trunk": trunk}}
 
 
 def subject(metrics, directory):

@@ -46,15 +46,10 @@ def test_the_configs_of_posjax_are_studies_and_their_fields_are_documented():
     for path in sorted([*CONFIGS.glob("*.py"), *(CONFIGS / "papers").rglob("*.py")]):
         if "seeds" in (made := load(str(path))):
             check_study(made)
-            pretrained = path.stem in (
-                "extrapolate_pretrained",
-                "extend_360m",
-                "released_vits",
-            ) or "command" in made.get("page", {})
-            assert pretrained or rows(made)
+            pretrained = path.stem in ("extrapolate_pretrained", "extend_360m", "released_vits")
+            assert pretrained or "command" in made.get("page", {}) or rows(made)
     text = " ".join((CONFIGS.parent / "docs/experiments.md").read_text().split())
-    for name, field in (FIELDS | TABLE).items():
-        assert f"| `{name}` | {field.about} |" in text, name
+    assert not [name for name in FIELDS | TABLE if f"| `{name}` |" not in text]
 
 
 def test_every_way_to_extend_a_rope_can_be_read_at_every_length():
@@ -132,10 +127,7 @@ def test_a_table_may_have_seeds_of_its_own():
     with made.studies.digits_vit.unlocked():
         made.studies.digits_vit.seeds = (8,)
     study = plan(made)
-    assert {row.study: study.seeds(row) for row in study.rows} == {
-        "digits_vit": (8,),
-        "pydoc_decoder": (0, 1, 2, 3, 4),
-    }
+    assert {row.study: study.seeds(row) for row in study.rows} == {"digits_vit": (8,), "pydoc_decoder": (0, 1, 2, 3, 4)}
     asked = plan(made, seeds="3")
     assert {asked.seeds(row) for row in asked.rows} == {(3,)}
 
@@ -196,14 +188,11 @@ def test_readings_of_pretrained_models_change_the_layers_without_a_window(label,
     ("change", "field"),
     [
         ({"notes": 3}, "notes"),
-        ({"seeds": (1, 1)}, "seeds"),
         ({"titel": "x"}, "title"),
         ({"tune": {"learning_rates": (1e-3,)}}, "seeds"),
         ({"axis": {"title": "size", "values": {"b": 1}}}, "axis"),
         ({"rows": {"a": {"stepps": 1}}}, "steps"),
-        ({"encodings": {"a": "ropee"}}, "rope"),
         ({"encodings": {}}, "encodings"),
-        ({"variants": {"nnone": {"x": "rope"}}}, "variants"),
         ({"variants": {"none": {"none": "rope"}}}, "'none'"),
         ({"measures": {"score": {}}}, "scores"),
     ],
@@ -217,28 +206,14 @@ def test_the_config_of_a_study_is_checked(change, field):
         made.seeds(made.rows[0])
 
 
-def test_seeds_of_the_command_line_are_whole_numbers():
-    with pytest.raises(ValueError, match="seeds are whole numbers"):
-        plan(single(), seeds="0,x")
-
-
 def test_a_pattern_over_layers_is_said_to_be_one_row(warnings):
     assert len(rows(single(), encodings=["none,learned,rope", "rope"])) == 2
-    assert warnings == [
-        "none,learned,rope is one row, a pattern over layers; for a row each: --encodings none learned rope"
-    ]
+    assert "none,learned,rope is one row, a pattern over layers" in warnings[0]
 
 
 def test_an_encoding_is_not_compared_with_itself():
     with pytest.raises(ValueError, match=r"'rope' and 'rope\(\)' are the same encoding, leave one out"):
         plan(single(), encodings=("none", "rope", "rope()"))
-
-
-def test_random_data_are_refused():
-    with pytest.raises(
-        ValueError, match=r"row 'none' of 'synthetic_images_vit': data\.name='synthetic_images' is random"
-    ):
-        plan(single(data={"name": "synthetic_images"}), encodings=("none",), seeds="0")
 
 
 def test_a_training_without_a_field_that_it_reads_late_is_refused():
