@@ -1,9 +1,7 @@
-// @ts-check
 "use strict";
 
 /** Charts of Vega-Lite in the page's own colours, redrawn as the theme changes. What they show stands in tables beside them. */
 const charts = (() => {
-  /** @type {Set<{holder: HTMLElement, draw: () => void}>} */
   const live = new Set();
   const scheme = matchMedia("(prefers-color-scheme: dark)");
 
@@ -13,10 +11,7 @@ const charts = (() => {
     return told.includes("dark") && (!told.includes("light") || scheme.matches);
   }
 
-  /**
-   * A family's colour, lighter where the page is dark.
-   * @param {string} color #rrggbb
-   */
+  /** A family's colour, lighter where the page is dark. */
   function shade(color) {
     if (!dark()) return color;
     const parts = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
@@ -34,14 +29,7 @@ const charts = (() => {
     };
   }
 
-  /**
-   * Draws a chart of data("charts") into a place, and says in words what it shows.
-   * @param {HTMLElement} holder
-   * @param {string} name
-   * @param {Array<Record<string, any>>} values `color` as in light
-   * @param {string} words
-   * @param {(spec: any) => void} [change] of the chart, e.g. the ticks of an axis
-   */
+  /** Draws a chart of data("charts") into a place, and says in words what it shows. `change` may alter its spec. */
   function draw(holder, name, values, words, change = () => {}) {
     for (const each of live) if (!each.holder.isConnected || each.holder === holder) live.delete(each);
     const say = () => {

@@ -1,4 +1,3 @@
-// @ts-check
 "use strict";
 
 /**
@@ -8,14 +7,12 @@
 const kinds = (() => {
   const {data} = atlas;
   const {powers, slider, choice, check} = live;
-  /** @typedef {{about: string, controls: string[], spec: (s: any) => string, make: (s: any) => (q: number, k: number) => number|null, unit?: string}} Kind */
 
   const DEFAULTS = {
     base: 10000, dim: 64, scaling: "none", factor: 4, trained: 128, proportion: 0.75, heads: 8, head: 1, scaleBase: 512, gamma: 0.4,
     kernel: "log", p: 1, a: 0.5, buckets: 32, most: 128, size: 32, dilation: 2, sinks: 4, group: 4, content: "like", draw: 1, step: 0, chunk: 96, local: 16, global: 1,
   };
   const BASES = [10, 100, 1000, 5000, 10000, 50000, 100000, 500000, 1000000, 10000000];
-  /** @type {Record<string, any>} */
   const CONTROLS = {
     base: {label: "base", values: BASES},
     dim: {label: "head channels", values: [8, 16, 32, 64, 96, 128, 256]},
@@ -46,20 +43,19 @@ const kinds = (() => {
 
   const ROTARY = ["rope", "p_rope", "hope"]; // whose frequencies the page computes
 
-  /** Head h of H, from 1, and not beyond them. @param {any} s */
+  /** Head h of H, from 1, and not beyond them. */
   const headOf = (s) => Math.min(s.head, s.heads) - 1;
-  /** A function of the distance that computes each distance once. @param {(d: number) => number} f */
+  /** A function of the distance that computes each distance once. */
   function once(f) {
-    /** @type {Map<number, number>} */
     const known = new Map();
-    return (/** @type {number} */ d) => {
+    return (d) => {
       let value = known.get(d);
       if (value === undefined) known.set(d, (value = f(d)));
       return value;
     };
   }
 
-  /** What rope's spec says of a scaling. @param {any} s */
+  /** What rope's spec says of a scaling. */
   function scalingText(s) {
     if (s.scaling === "none") return "";
     const trained = ["linear", "ntk"].includes(s.scaling) ? "" : `, original_length=${s.trained}`;
@@ -68,7 +64,7 @@ const kinds = (() => {
 
   const ropeText = (s, ...more) => `rope(${[`base=${s.base}`, ...more].filter(Boolean).join(", ")})`;
 
-  /** Standard normal numbers of a seed: mulberry32, then Box and Muller. @param {number} count @param {number} seed */
+  /** Standard normal numbers of a seed: mulberry32, then Box and Muller. */
   function normals(count, seed) {
     let state = Math.imul(seed, 0x9e3779b9);
     const uniform = () => {
@@ -80,7 +76,7 @@ const kinds = (() => {
     return Array.from({length: count}, () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform()));
   }
 
-  /** The logit of the content by distance (query less key), under scaled frequencies: the mean of like content, or one drawn pair. @param {any} s @param {any} [rotary] */
+  /** The logit of the content by distance (query less key), under scaled frequencies: the mean of like content, or one drawn pair. */
   function rotary(s, rotary = {}) {
     const scaling = {kind: s.scaling, factor: s.factor, trained: s.trained};
     const bare = forms.frequencies({base: s.base, dim: s.dim, ...rotary});
@@ -91,25 +87,20 @@ const kinds = (() => {
     return once((d) => forms.rotaryLogit(q, k, frequency, d, factor));
   }
 
-  /**
-   * rope under a mask (+) or seen through a position map (>>).
-   * @param {string} name @param {string} joint @param {string} about @param {string[]} controls
-   * @param {(s: any) => Record<string, number>} of its arguments, as posjax names them
-   */
+  /** rope under a mask (+) or seen through a position map (>>). `of` gives its arguments as posjax names them. */
   function hosting(name, joint, about, controls, of) {
     return {
       about, controls: [...controls, "base", "dim"],
-      spec: (/** @type {any} */ s) => `${name}(${Object.entries(of(s)).map((pair) => pair.join("=")).join(", ")}) ${joint} ${ropeText(s)}`,
-      make: (/** @type {any} */ s) => {
+      spec: (s) => `${name}(${Object.entries(of(s)).map((pair) => pair.join("=")).join(", ")}) ${joint} ${ropeText(s)}`,
+      make: (s) => {
         const at = rotary({...s, scaling: "none"});
-        return (/** @type {number} */ q, /** @type {number} */ k) => (forms.seen(name, of(s), q, k) ? at(forms.apparent(name, of(s), q, k)) : null);
+        return (q, k) => (forms.seen(name, of(s), q, k) ? at(forms.apparent(name, of(s), q, k)) : null);
       },
     };
   }
 
-  const evenDistance = (/** @type {number} */ x) => 2 * Math.ceil(x / 2);
+  const evenDistance = (x) => 2 * Math.ceil(x / 2);
   const LIKE = "Shown is the mean logit of a query and a key of the same random content, or the logit of one drawn query and key.";
-  /** @type {Record<string, Kind>} */
   const KINDS = {
     rope: {
       about: `RoPE turns pairs of channels by angles that grow with the position. ${LIKE}`,
@@ -199,7 +190,7 @@ const kinds = (() => {
     sinks: hosting("sinks", "+", "A window, and the first tokens, which every query sees.", ["sinks", "size"], (s) => ({num_sinks: s.sinks, window: s.size})),
   };
 
-  /** The control of a name, which writes the state. @param {string} name @param {any} state @param {() => void} changed */
+  /** The control of a name, which writes the state. */
   function control(name, state, changed) {
     const of = CONTROLS[name];
     if (of.options) return choice(state, name, of.label, of.options, changed);
