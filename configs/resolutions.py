@@ -101,16 +101,11 @@ def _rope_vit() -> ConfigDict:
 def _shared() -> ConfigDict:
     study = vit.get_config()
     del study.seed, study.init_from, study.init_head, study.init_resize  # every model starts at random
-    study.model.pooling = "mean"
-    study.model.width = 48
-    study.model.depth = 3
-    study.model.num_heads = 3
+    study.model.update(pooling="mean", width=48, depth=3, num_heads=3)
     study.data.augment = "flip"
     study.optimizer.learning_rate = 2e-3
     study.batch_size = 32  # more steps for as many images
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 500
-    study.checkpoint_every = 100
+    study.update(eval_every=0, eval_batch_size=500, checkpoint_every=100)
     study.measures = ConfigDict({"resolutions": {}})
     study.measures.resolutions.images = config_dict.placeholder(
         int
@@ -158,36 +153,28 @@ def axial_ntk(layers: Layers, at: Place) -> str:
 
 def _fashion_mnist() -> ConfigDict:
     study = _fixed_size()
-    study.data.name = "fashion_mnist"
-    study.data.image_size = (28, 28)
-    study.steps = 800
+    study.data.update(name="fashion_mnist", image_size=(28, 28))
+    study.update(steps=800, batch_size=48)
     study.optimizer.warmup_steps = study.get_ref("steps") // 16  # 50
-    study.batch_size = 48
     study.finetune = finetunes(resolution=40, steps=80)
-    study.measures.resolutions.images = 1000
-    study.measures.resolutions.resolutions = (16, 20, 24, 28, 32, 40, 56)
+    study.measures.resolutions.update(images=1000, resolutions=(16, 20, 24, 28, 32, 40, 56))
     return study
 
 
 def _cifar10() -> ConfigDict:
     study = _fixed_size()
-    study.data.name = "cifar10"
-    study.data.image_size = (32, 32)
-    study.steps = 900
+    study.data.update(name="cifar10", image_size=(32, 32))
+    study.update(steps=900, batch_size=48)
     study.optimizer.warmup_steps = study.get_ref("steps") // 18  # 50
-    study.batch_size = 48
     study.finetune = finetunes(resolution=48, steps=90)
-    study.measures.resolutions.images = 1000
-    study.measures.resolutions.resolutions = (16, 24, 28, 32, 40, 48, 64)
+    study.measures.resolutions.update(images=1000, resolutions=(16, 24, 28, 32, 40, 48, 64))
     return study
 
 
 def _caltech101() -> ConfigDict:
     """Native aspects: a resolution is a largest number of patches; sides twice as long are four times as many."""
     study = _shared()
-    study.data.name = "caltech101"
-    study.data.mode = "native"
-    study.data.max_patches = 64
+    study.data.update(name="caltech101", mode="native", max_patches=64)
     study.data.image_size = (128, 128)  # of tables: no image of 64 patches has more than 16 on a side
     study.model.patch_size = 8
     # Biases of distance are compared on the small sets.
@@ -203,8 +190,7 @@ def _caltech101() -> ConfigDict:
     study.steps = 800
     study.optimizer.warmup_steps = study.get_ref("steps") // 16  # 50
     study.finetune = finetunes(resolution=144, steps=80, learned=None)
-    study.measures.resolutions.images = 600
-    study.measures.resolutions.resolutions = (16, 36, 64, 81, 121, 169, 256)
+    study.measures.resolutions.update(images=600, resolutions=(16, 36, 64, 81, 121, 169, 256))
     return study
 
 

@@ -52,7 +52,7 @@ def get_config() -> ConfigDict:
     config.label_smoothing = 0.0
     config.eval_batch_size = 256
     config.log_every = 10
-    config.eval_every = 250
+    config.eval_every = 250  # 0: at the end only
     config.checkpoint_every = 250
     config.keep_last = 2
     config.logger = config_dict.placeholder(str)  # tensorboard, trackio, wandb, wandb_offline; None: none

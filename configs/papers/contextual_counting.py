@@ -52,13 +52,8 @@ def _flip_flop() -> ConfigDict:
     study.data.name = "flip_flop"
     study.data.length = study.data.shortest = _LENGTH
     study.data.others = ("flip_flop_sparse", "flip_flop_dense")
-    study.eval_lengths = (_LENGTH,)
-    study.eval_examples = 512
-    study.eval_batch_size = 64
-    study.model.kind = "decoder"
-    study.model.embedding_scale = None
-    study.steps = 400
-    study.batch_size = 16
+    study.update(eval_lengths=(_LENGTH,), eval_examples=512, eval_batch_size=64, steps=400, batch_size=16)
+    study.model.update(kind="decoder", embedding_scale=None)
     plain = {label: {"model": {"encoding": label, "mlp_dim": _HIDDEN}} for label in ("none", "rope", "alibi")}
     counting = {label: {"model": {"encoding": label}} for label in ("cope", "fox")}
     study.rows = ConfigDict(plain | counting, sort_keys=False)

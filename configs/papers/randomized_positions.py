@@ -60,9 +60,7 @@ def _study(name: str, steps: int) -> ConfigDict:
     study.encodings = ConfigDict(rows, sort_keys=False)
     study.data.name = name
     study.model.vocab_size = 10  # of the largest alphabet: tasks of one size share compiled programs
-    study.steps = steps
-    study.batch_size = 16
-    study.eval_batch_size = 128
+    study.update(steps=steps, batch_size=16, eval_batch_size=128)
     return study
 
 

@@ -81,18 +81,15 @@ def _table(name: str, files: FieldReference) -> ConfigDict:
     table = decoder.get_config()
     del table.seed
     table.data.name, table.data.files = "books_pd", files
-    table.data.eval_split = "test"
-    table.data.length, table.data.positions = _LENGTH, "window"
+    table.data.update(eval_split="test", length=_LENGTH, positions="window")
     table.data.retrieval = ConfigDict(dict(share=0.0, weight=10.0, tasks=()))  # text alone
-    table.model.depth, table.model.width, table.model.num_heads, table.model.head_dim = depth, width, heads, 8
+    table.model.update(depth=depth, width=width, num_heads=heads, head_dim=8)
     table.batch_size = _BATCH
     table.steps = round(millions * 1e6 * _BYTES_A_PARAMETER / (_LENGTH * _BATCH))
     table.optimizer.warmup_steps = table.steps // 20
     table.checkpoint_every = 200
     table.log_every = max(10, table.steps // 400)
-    table.eval_every = 0
-    table.eval_lengths = (_LENGTH,)
-    table.eval_tokens = 65_537
+    table.update(eval_every=0, eval_lengths=(_LENGTH,), eval_tokens=65_537)
     table.seeds = tuple(range(_SEEDS[name]))
     # Where rates are not tried: the best one of every row at 0.2M and at 0.8M.
     table.optimizer.learning_rate = 2e-3 if name in _TUNED else 1e-2

@@ -83,19 +83,11 @@ def _study(injection: str) -> ConfigDict:
     study = vit.get_config()
     labels = list(_ENCODINGS) if injection == "stem" else ["1-D", "2-D"]
     study.encodings = ConfigDict({label: _ENCODINGS[label] for label in labels}, sort_keys=False)
-    study.data.name = "cifar10"
-    study.data.augment = "flip"
-    study.model.injection = injection
-    study.model.patch_size = 4
-    study.model.width = 48
-    study.model.depth = 4
+    study.data.update(name="cifar10", augment="flip")
+    study.model.update(injection=injection, patch_size=4, width=48, depth=4)
     study.optimizer.learning_rate = 3e-3
-    study.steps = 2400
+    study.update(steps=2400, batch_size=48, eval_every=0, eval_batch_size=500, checkpoint_every=600)
     study.optimizer.warmup_steps = study.get_ref("steps") // 10  # 240
-    study.batch_size = 48
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 500
-    study.checkpoint_every = 600
     return study
 
 

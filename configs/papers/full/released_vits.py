@@ -56,8 +56,7 @@ def get_config(sizes: str = "small,base") -> ConfigDict:
 def _study(size: str) -> ConfigDict:
     study = finetune.get_config("vit")
     del study.seed
-    study.data.name = "imagenet2012"
-    study.data.eval_split = "validation"
+    study.data.update(name="imagenet2012", eval_split="validation")
     study.data.fraction = 0.1  # of the images that make DINOv3's head
     study.data.image_size = (224, 224)
     study.steps = 0
