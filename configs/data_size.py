@@ -61,7 +61,6 @@ def _study(share: float) -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 VIT = Source("Dosovitskiy et al.", 2020, "2010.11929")
 _FEW, _ALL = (Table("data_size", share, "accuracy") for share in ("1%", "100%"))
 _LEAD = {table.study: table("ResNet") - table("ViT, learned") for table in (_FEW, _ALL)}

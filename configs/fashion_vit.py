@@ -50,7 +50,6 @@ def _fashion_vit() -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 CPVT = Source("Chu et al.", 2021, "2102.10882")
 HEO = Source("Heo et al.", 2024, "2403.13298")
 PAPE = Source("Öhrström et al.", 2026, "2602.01418")
@@ -110,7 +109,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Images of one size",

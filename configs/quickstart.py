@@ -67,7 +67,6 @@ def _pydoc_decoder() -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 PRESS = Source("Press et al.", 2022, "2108.12409")
 ROPE = Source("Su et al.", 2021, "2104.09864")
 VIT = Source("Dosovitskiy et al.", 2020, "2010.11929")

@@ -216,7 +216,6 @@ def finetunes(*, resolution: int, steps: int, learned: Reading = RESIZED) -> Con
     )
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 VIT = Source("Dosovitskiy et al.", 2020, "2010.11929")
 HEO = Source("Heo et al.", 2024, "2403.13298")
 DINOV3 = Source("Simeoni et al.", 2025, "2508.10104")
@@ -335,7 +334,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Images of several sizes",

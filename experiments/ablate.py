@@ -42,11 +42,7 @@ from experiments.studies import environment
 
 
 def main(
-    config: ConfigDict,
-    workdir: pathlib.Path,
-    part: tuple[int, int] | None = None,
-    fast_flags: bool = False,
-    **given,
+    config: ConfigDict, workdir: pathlib.Path, part: tuple[int, int] | None = None, fast_flags: bool = False, **given
 ) -> None:
     """Runs a study; `given` are the arguments of `experiments.studies.engine.plan`."""
     if fast_flags:

@@ -99,7 +99,6 @@ def _finetunes() -> ConfigDict:
     return ConfigDict({label: dict(read=read, **how) for label, read in readings.items()}, sort_keys=False)
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 PI = Source("Chen et al.", 2023, "2306.15595")
 YARN = Source("Peng et al.", 2023, "2309.00071")
 LONGROPE = Source("Ding et al.", 2024, "2402.13753")
@@ -246,7 +245,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "A trained RoPE to be read further",

@@ -68,7 +68,6 @@ def _longer() -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 COPE = Source("Golovneva et al.", 2024, "2405.18719")
 FOX = Source("Lin et al.", 2025, "2503.02130")
 _TIE = 0.005  # of accuracy: what the ViT paper calls little to no difference
@@ -127,7 +126,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Counting",

@@ -51,7 +51,6 @@ def _study(heads: int) -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 PRESS = Source("Press et al.", 2022, "2108.12409")
 _LOSS = {heads: Table("heads", f"heads_{heads}", "loss") for heads in _HEADS}
 
@@ -61,11 +60,7 @@ CLAIMS = (
         PRESS,
         "section 3, slopes by head; our own control, no number",
         "ALiBi's gap to RoPE at the training length shrinks with more heads.",
-        (
-            below(
-                (_LOSS[8]("alibi", 128) - _LOSS[8]("rope", 128)) - (_LOSS[2]("alibi", 128) - _LOSS[2]("rope", 128)),
-            ),
-        ),
+        (below((_LOSS[8]("alibi", 128) - _LOSS[8]("rope", 128)) - (_LOSS[2]("alibi", 128) - _LOSS[2]("rope", 128))),),
         role=CONTROL,
     ),
 )

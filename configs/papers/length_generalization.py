@@ -111,7 +111,6 @@ def _add(study: ConfigDict, label: str, spec: str, positions: str) -> None:
     study.rows[label] = ConfigDict({"model": {"encoding": spec}, "data": {"positions": positions}})
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 KAZEMNEJAD = Source("Kazemnejad et al.", 2023, "2305.19466")
 ABACUS = Source("McLeish et al.", 2024, "2405.17399")
 COUPLING = Source("Cho et al.", 2024, "2405.20671")
@@ -198,7 +197,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Sums of longer numbers",

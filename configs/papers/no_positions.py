@@ -71,7 +71,6 @@ def _sized(study: ConfigDict) -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 HAVIV = Source("Haviv et al.", 2022, "2203.16634")
 _RANDOM = ", random tokens"
 

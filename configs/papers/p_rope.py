@@ -60,7 +60,6 @@ def _books() -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 P_ROPE = Source("Barbero et al.", 2024, "2410.06205")
 _P_ROPE = Table("p_rope", "books", "loss")
 

@@ -64,7 +64,6 @@ def _study(name: str, steps: int) -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 RUOSS = Source("Ruoss et al.", 2023, "2305.16843")
 _TASKS = ("bucket_sort", "reverse_string", "odds_first", "cycle_navigation")
 _SOLVED = {task: Table("randomized_positions", task, "accuracy") for task in _TASKS}
@@ -148,7 +147,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Longer sequences to be sorted",

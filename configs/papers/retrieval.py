@@ -59,7 +59,6 @@ def get_config() -> ConfigDict:
     return config
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 KAZEMNEJAD = Source("Kazemnejad et al.", 2023, "2305.19466")
 FIRE = Source("Li et al.", 2023, "2310.04418")
 SANDWICH = Source("Chi et al.", 2022, "2212.10356")
@@ -110,7 +109,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Something to be found in text",

@@ -62,7 +62,6 @@ def _cifar10() -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 HEO = Source("Heo et al.", 2024, "2403.13298")
 _ROPE_VIT = Table("rope_vit", "cifar10", "accuracy")
 

@@ -103,7 +103,6 @@ def _table(name: str, files: FieldReference) -> ConfigDict:
     return table
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 HAVIV = Source("Haviv et al.", 2022, "2203.16634")
 PRESS = Source("Press et al.", 2022, "2108.12409")
 FOX = Source("Lin et al.", 2025, "2503.02130")
@@ -183,12 +182,7 @@ CLAIMS = (
         PRESS,
         "table 2, one size; our own control, no number",
         "RoPE falls further behind no encoding beyond the trained length as decoders grow.",
-        (
-            below(
-                _growth("rope", 16 * _LENGTH),
-                name="lead of rope at 16 times the length, per tenfold size",
-            ),
-        ),
+        (below(_growth("rope", 16 * _LENGTH), name="lead of rope at 16 times the length, per tenfold size"),),
         tried="Rates tuned, and three seeds, at 0.8 million parameters: with one seed and untuned rates nothing was settled.",
         remains="Why a decoder without an encoding fails there too, from 0.4 million parameters on.",
         follow_up=(

@@ -85,7 +85,6 @@ def _study(
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 PATH = Source("Yang et al.", 2025, "2505.16381")
 STICKS = Source("Tan et al.", 2024, "2410.17980")
 INKLING = Source("Thinking Machines", 2026, elsewhere="the model Inkling, in transformers 5.24")
@@ -191,7 +190,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "A state to be tracked",

@@ -24,7 +24,10 @@ from experiments.report.claims import PUBLISHED, REPEAT, Claim, Looked, Question
 
 ARGUMENTS = ("", "books")  # of get_config: each is a study of its own
 # Token embeddings have unit variance, so the learned table starts with it.
-_ENCODINGS = "none sinusoidal learned(stddev=1) rope t5(bidirectional=False) alibi kerple sandwich fire xpos fox inkling(extent=128)"
+_ENCODINGS = (
+    "none sinusoidal learned(stddev=1) rope t5(bidirectional=False) alibi kerple sandwich fire xpos fox "
+    "inkling(extent=128)"
+)
 
 
 def get_config(what: str = "") -> ConfigDict:
@@ -96,7 +99,6 @@ def _longer(config: ConfigDict) -> ConfigDict:
     )
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 PRESS = Source("Press et al.", 2022, "2108.12409")
 HAVIV = Source("Haviv et al.", 2022, "2203.16634")
 ROPE = Source("Su et al.", 2021, "2104.09864")
@@ -277,7 +279,6 @@ _TRAIN_SHORT = (
 
 CLAIMS = (*_TRAIN_SHORT, *_beyond(_BOOKS, "-books", REPEAT))
 
-# The choices of users that the records of this study answer.
 _LONGER = ("sinusoidal, trained at 512",)
 QUESTIONS = (
     Question(

@@ -91,7 +91,6 @@ def _study(injection: str) -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 VIT = Source("Dosovitskiy et al.", 2020, "2010.11929")
 CPVT = Source("Chu et al.", 2021, "2102.10882")
 LOOKHERE = Source("Fuller et al.", 2024, "2405.13985")
@@ -150,12 +149,7 @@ CLAIMS = (
         LOOKHERE,
         "abstract, mean over encodings, ImageNet at the trained resolution",
         "Heads that look one way, with nothing learned, are ahead of learned tables.",
-        (
-            above(
-                _STEM("LookHere") - mean([_STEM("1-D"), _STEM("2-D")]),
-                name="LookHere - mean of 1-D and 2-D",
-            ),
-        ),
+        (above(_STEM("LookHere") - mean([_STEM("1-D"), _STEM("2-D")]), name="LookHere - mean of 1-D and 2-D"),),
         {"points": 1.6},
         tried="Another data set, and whether it is ahead of no encoding here.",
         remains="Trainings and images of the paper's size: its views drop what lies outside them, and with few heads a patch "
@@ -194,7 +188,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Images of one size, a second set",

@@ -20,15 +20,7 @@ from ml_collections import ConfigDict
 
 from experiments.records import TUNING, Record, Records, read_records
 from experiments.report import figures, paper, table, trends
-from experiments.report.claims import (
-    FAILS,
-    NOT_RUN,
-    Expectation,
-    Folders,
-    Judged,
-    judge_claims,
-    looked_at,
-)
+from experiments.report.claims import FAILS, NOT_RUN, Expectation, Folders, Judged, judge_claims, looked_at
 from experiments.report.figures import Drawn
 from experiments.report.statistics import LEVEL, Estimate, finite_values, is_whole
 from experiments.report.studies import study_of

@@ -68,7 +68,6 @@ def _tunings() -> ConfigDict:
     return ConfigDict(dropped | tuned, sort_keys=False)
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 DROPE = Source("Gelberg et al.", 2025, "2512.12167")
 YARN = Source("Peng et al.", 2023, "2309.00071")
 _PASSKEY = Table("extend_360m", "extend_360m", "passkey exact match")

@@ -62,7 +62,6 @@ def get_config() -> ConfigDict:
     return config
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 FOX = Source("Lin et al.", 2025, "2503.02130")
 _LOSS = Table("fox_125m", "fox_125m", "loss in sliding windows")
 

@@ -68,7 +68,6 @@ def _study(name: str) -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 KAZEMNEJAD = Source("Kazemnejad et al.", 2023, "2305.19466")
 _TABLES = {task: Table("length_107m", task, "exact match") for task in _PROBLEMS}
 

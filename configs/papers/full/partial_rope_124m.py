@@ -70,7 +70,6 @@ def get_config() -> ConfigDict:
     return config
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 P_ROPE = Source("Barbero et al.", 2024, "2410.06205")
 PARTIAL = Source("Khan", 2026, "2603.11611")
 _LOSS = Table("partial_rope_124m", "partial_rope_124m", "loss")

@@ -70,7 +70,6 @@ def _study(size: str) -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 HEO = Source("Heo et al.", 2024, "2403.13298")
 _SMALL, _BASE = (Table("released_vits", size, "accuracy") for size in ("small", "base"))
 

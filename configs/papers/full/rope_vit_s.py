@@ -53,7 +53,6 @@ def get_config() -> ConfigDict:
     return config
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 HEO = Source("Heo et al.", 2024, "2403.13298")
 _ACCURACY = Table("rope_vit_s", "rope_vit_s", "accuracy")
 

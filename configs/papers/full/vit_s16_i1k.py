@@ -64,7 +64,6 @@ def get_config() -> ConfigDict:
     return config
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 HEO = Source("Heo et al.", 2024, "2403.13298")
 LOOKHERE = Source("Fuller et al.", 2024, "2405.13985")
 _ACCURACY = Table("vit_s16_i1k", "vit_s16_i1k", "accuracy")

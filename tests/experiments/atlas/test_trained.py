@@ -58,8 +58,7 @@ def read_on_its_data(kind, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "name", "look"),
-    [("decoder", "rope", trained.look_at_decoder), ("vit", "axial_rope", trained.look_at_vit)],
+    ("kind", "name", "look"), [("decoder", "rope", trained.look_at_decoder), ("vit", "axial_rope", trained.look_at_vit)]
 )
 def test_what_is_shown_is_what_the_models_do(kind, name, look):
     read_on_its_data(kind, name)
