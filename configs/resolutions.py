@@ -58,7 +58,11 @@ def get_config(names: str = "fashion_mnist,caltech101") -> ConfigDict:
     for name in wanted:
         if name not in _NAMES:
             raise ValueError(f"there is no study {name!r}; those are {', '.join(_NAMES)}")
-    studies = {"fashion_mnist": _fashion_mnist, "cifar10": _cifar10, "caltech101": _caltech101}
+    studies = {
+        "fashion_mnist": lambda: _fixed_size("fashion_mnist", 28, 800, 40, (16, 20, 24, 28, 32, 40, 56)),
+        "cifar10": lambda: _fixed_size("cifar10", 32, 900, 48, (16, 24, 28, 32, 40, 48, 64)),
+        "caltech101": _caltech101,
+    }
     config.studies = ConfigDict({name: studies[name]() for name in _NAMES if name in wanted}, sort_keys=False)
     return config
 
@@ -107,18 +111,22 @@ def _shared() -> ConfigDict:
     study.batch_size = 32  # more steps for as many images
     study.update(eval_every=0, eval_batch_size=500, checkpoint_every=100)
     study.measures = ConfigDict({"resolutions": {}})
-    study.measures.resolutions.images = config_dict.placeholder(
-        int
-    )  # of the evaluation split, evenly spread; None: all
+    # Number of images of the evaluation split, evenly spread; None: all.
+    study.measures.resolutions.images = config_dict.placeholder(int)
     study.measures.resolutions.batch_tokens = 16384
     study.measures.resolutions.resize = "torch_bicubic"  # of tables: a method of posjax.encodings.resize
     return study
 
 
-def _fixed_size() -> ConfigDict:
-    """A study on images of one size."""
+def _fixed_size(name: str, side: int, steps: int, tuned_at: int, resolutions: tuple[int, ...]) -> ConfigDict:
+    """Returns the study on images of one size, with warm-up over 50 of its steps."""
     study = _shared()
+    study.data.update(name=name, image_size=(side, side))
     study.data.augment = "resized_crop(0.35) + flip"  # things of several sizes are seen, as in the papers' recipes
+    study.update(steps=steps, batch_size=48)
+    study.optimizer.warmup_steps = study.get_ref("steps") // (steps // 50)
+    study.finetune = finetunes(resolution=tuned_at, steps=steps // 10)
+    study.measures.resolutions.update(images=1000, resolutions=resolutions)
     study.model.patch_size = 4
     study.encodings = encodings(
         learned="learned", alibi="alibi", swin="swin", fire="fire(init_L=9)", pape="pape", compass="compass_rope"
@@ -149,26 +157,6 @@ def scaled(spec: str) -> Reading:
 
 def axial_ntk(layers: Layers, at: Place) -> str:
     return f"axial_rope(base=100, scaling=ntk(factor={at.factor!r}))"
-
-
-def _fashion_mnist() -> ConfigDict:
-    study = _fixed_size()
-    study.data.update(name="fashion_mnist", image_size=(28, 28))
-    study.update(steps=800, batch_size=48)
-    study.optimizer.warmup_steps = study.get_ref("steps") // 16  # 50
-    study.finetune = finetunes(resolution=40, steps=80)
-    study.measures.resolutions.update(images=1000, resolutions=(16, 20, 24, 28, 32, 40, 56))
-    return study
-
-
-def _cifar10() -> ConfigDict:
-    study = _fixed_size()
-    study.data.update(name="cifar10", image_size=(32, 32))
-    study.update(steps=900, batch_size=48)
-    study.optimizer.warmup_steps = study.get_ref("steps") // 18  # 50
-    study.finetune = finetunes(resolution=48, steps=90)
-    study.measures.resolutions.update(images=1000, resolutions=(16, 24, 28, 32, 40, 48, 64))
-    return study
 
 
 def _caltech101() -> ConfigDict:

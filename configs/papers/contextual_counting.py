@@ -16,9 +16,8 @@ from configs import algorithmic
 from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, Table, above
 
 _LENGTH = 128
-_HIDDEN = (
-    258  # inside the MLPs of encodings without parameters: 2 x 2 x (2 x 64 + 1) = 516 more, where cope has 512, fox 520
-)
+# Inside the MLPs of encodings without parameters: 2 x 2 x (2 x 64 + 1) = 516 more, where cope has 512, fox 520.
+_HIDDEN = 258
 
 
 def get_config() -> ConfigDict:
