@@ -72,14 +72,7 @@
         live.slider(state, "lowest", {label: "lowest logit shown", values: [-100, -50, -25, -12, -6, -3]}, draw));
       draw();
     };
-    const box = (name) => {
-      const own = {on: state.shown.split(",").includes(name)};
-      return live.check(own, "on", name, () => {
-        const others = state.shown.split(",").filter((each) => each && each !== name);
-        state.shown = (own.on ? [...others, name] : others).join(",");
-        rebuild();
-      });
-    };
+    const box = (name) => live.toggle(state, name, name, rebuild);
     const others = pictures().map((each) => each.name);
     const asked = others.some((name) => state.shown.split(",").includes(name));
     const {length, heads} = data("landscapes");

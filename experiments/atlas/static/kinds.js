@@ -6,7 +6,7 @@
  */
 const kinds = (() => {
   const {data} = atlas;
-  const {powers, slider, choice, check} = live;
+  const {powers, slider, choice} = live;
 
   const DEFAULTS = {
     base: 10000, dim: 64, scaling: "none", factor: 4, trained: 128, proportion: 0.75, heads: 8, head: 1, scaleBase: 512, gamma: 0.4,
@@ -45,7 +45,7 @@ const kinds = (() => {
 
   /** Head h of H, from 1, and not beyond them. */
   const headOf = (s) => Math.min(s.head, s.heads) - 1;
-  /** A function of the distance that computes each distance once. */
+  /** Computes each distance once. */
   function once(f) {
     const known = new Map();
     return (d) => {
@@ -54,6 +54,8 @@ const kinds = (() => {
       return value;
     };
   }
+  /** The logit of a query and a key from that of their distance, or of its size. */
+  const between = (at, away = (d) => d) => (q, k) => at(away(q - k));
 
   /** What rope's spec says of a scaling. */
   function scalingText(s) {
@@ -106,35 +108,23 @@ const kinds = (() => {
       about: `RoPE turns pairs of channels by angles that grow with the position. ${LIKE}`,
       controls: ["base", "dim", "content", "draw", "scaling", "factor", "trained"],
       spec: (s) => ropeText(s, scalingText(s)),
-      make: (s) => {
-        const at = rotary(s);
-        return (q, k) => at(q - k);
-      },
+      make: (s) => between(rotary(s)),
     },
     p_rope: {
       about: `p-RoPE stops the slowest pairs of channels. ${LIKE}`, controls: ["proportion", "base", "dim", "content", "draw"],
       spec: (s) => `p_rope(base=${s.base}, proportion=${s.proportion})`,
-      make: (s) => {
-        const at = rotary({...s, scaling: "none"}, {proportion: s.proportion});
-        return (q, k) => at(q - k);
-      },
+      make: (s) => between(rotary({...s, scaling: "none"}, {proportion: s.proportion})),
     },
     hope: {
       about: `HoPE stops the pairs that do not turn once within the trained length. ${LIKE}`, controls: ["trained", "base", "dim", "content", "draw"],
       spec: (s) => `hope(original_length=${s.trained}, base=${s.base})`,
-      make: (s) => {
-        const at = rotary({...s, scaling: "none"}, {trained: s.trained});
-        return (q, k) => at(q - k);
-      },
+      make: (s) => between(rotary({...s, scaling: "none"}, {trained: s.trained})),
     },
     xpos: {
       about: `xPos is RoPE whose pairs of channels also fade with the distance. It is made for causal models. ${LIKE}`,
       controls: ["scaleBase", "gamma", "base", "dim"],
       spec: (s) => `xpos(base=${s.base}, scale_base=${s.scaleBase}, gamma=${s.gamma})`,
-      make: (s) => {
-        const at = once((d) => forms.xposExpected({base: s.base, dim: s.dim, scaleBase: s.scaleBase, gamma: s.gamma}, d));
-        return (q, k) => at(q - k);
-      },
+      make: (s) => between(once((d) => forms.xposExpected({base: s.base, dim: s.dim, scaleBase: s.scaleBase, gamma: s.gamma}, d))),
     },
     alibi: {
       about: "ALiBi subtracts a slope times the distance from the logit. Each head has its own slope.", controls: ["heads", "head"],
@@ -152,18 +142,12 @@ const kinds = (() => {
     sandwich: {
       about: "Sandwich adds the inner product of two sinusoidal codes of 128 channels, less of it in later heads.",
       controls: ["heads", "head", "base"], spec: (s) => `sandwich(base=${s.base})`,
-      make: (s) => {
-        const at = once((d) => forms.sandwich(headOf(s), s.heads, 128, s.base, d));
-        return (q, k) => at(Math.abs(q - k));
-      },
+      make: (s) => between(once((d) => forms.sandwich(headOf(s), s.heads, 128, s.base, d)), Math.abs),
     },
     sinusoidal: {
       about: "Shown is the inner product of two sinusoidal codes, which tokens carry into the first layer. Learned projections stand between it and a logit.",
       unit: "inner product", controls: ["dim", "base"], spec: (s) => `sinusoidal(base=${s.base})`,
-      make: (s) => {
-        const at = once((d) => forms.sinusoidalProduct(s.base, s.dim, d));
-        return (q, k) => at(Math.abs(q - k));
-      },
+      make: (s) => between(once((d) => forms.sinusoidalProduct(s.base, s.dim, d)), Math.abs),
     },
     t5: {
       about: "T5 learns one bias for each head and bucket of distances. Shown is the number of the bucket; far distances share the last one.",
@@ -194,9 +178,8 @@ const kinds = (() => {
   function control(name, state, changed) {
     const of = CONTROLS[name];
     if (of.options) return choice(state, name, of.label, of.options, changed);
-    if (of.check) return check(state, name, of.label, changed);
     return slider(state, name, of, changed);
   }
 
-  return {KINDS, ROTARY, DEFAULTS, control, rotary};
+  return {KINDS, ROTARY, DEFAULTS, control};
 })();

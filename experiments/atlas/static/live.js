@@ -69,6 +69,16 @@ const live = (() => {
     return el("div", {class: "check"}, input, el("label", {for: id}, ...words.breakable(label)));
   }
 
+  /** A box that adds a name to the names in state.shown, with commas between, or takes it out. */
+  function toggle(state, name, label, changed) {
+    const own = {on: state.shown.split(",").includes(name)};
+    return check(own, "on", label, () => {
+      const others = state.shown.split(",").filter((each) => each && each !== name);
+      state.shown = (own.on ? [...others, name] : others).join(",");
+      changed();
+    });
+  }
+
   /** Powers of two (or of `base`) from one exponent to another. */
   const powers = (from, to, base = 2) => Array.from({length: to - from + 1}, (_, i) => base ** (from + i));
 
@@ -376,5 +386,5 @@ const live = (() => {
     history.replaceState(null, "", atlas.href(page, Object.fromEntries(changed.map(([name, value]) => [name, String(value)]))));
   }
 
-  return {COLORS, DASHES, number, slider, choice, grouped, check, powers, canvas, heat, square, cellAt, decoded, axes, legend, extent, curves, card, key, css, blend, rgb, dark, stateOf, remember};
+  return {COLORS, DASHES, number, slider, choice, grouped, check, powers, canvas, heat, square, cellAt, decoded, axes, legend, extent, curves, card, key, css, blend, stateOf, remember, toggle};
 })();

@@ -87,14 +87,7 @@
       view.redraw();
       live.remember("scaling", state, START);
     };
-    const boxes = Object.keys(TITLES).filter((name) => name !== "none").map((name) => {
-      const own = {on: state.shown.split(",").includes(name)};
-      return live.check(own, "on", TITLES[name], () => {
-        const others = state.shown.split(",").filter((each) => each && each !== name);
-        state.shown = (own.on ? [...others, name] : others).join(",");
-        draw();
-      });
-    });
+    const boxes = Object.keys(TITLES).filter((name) => name !== "none").map((name) => live.toggle(state, name, TITLES[name], draw));
     root.append(el("h1", {}, "Scaling lab"),
       el("p", {}, "A model trained on N positions is to read s times as many. Each scaling makes hands of RoPE slower, so that they meet fewer angles that training did not show. ",
         "PI slows all of them alike, which blurs neighbours. NTK slows the fast ones little; YaRN and Llama 3 leave them alone. ", el("a", {href: href("clocks", {scaling: "yarn", trained: state.trained})}, "See the hands"), "."),
