@@ -160,9 +160,7 @@ def test_a_stopped_run_has_an_exit_code_of_its_own(call):
     ("arguments", "part"),
     [
         ([], "python -m throwaway --config=configs/throwaway.py --workdir=DIR"),
-        (["--config=y.py"], "did you mean x.py?"),
-        (["--config=configs/vti.py"], f"did you mean {REPO / 'configs' / 'vit.py'}?"),
-        (["--config="], str(REPO / "configs")),
+        (["--config=configs/vti.py"], str(REPO / "configs")),
         (["--config=notes.txt"], "'notes.txt'"),
         (["--config=empty.py"], "'empty.py' has no get_config()"),
         (["--config=broken.py"], "broken.py, line 1"),
