@@ -38,10 +38,7 @@
     context.stroke();
     context.strokeStyle = unseen ? NEW : live.css(colors.ink);
     context.lineWidth = unseen ? 3 : 1.5;
-    context.beginPath();
-    context.moveTo(x, y);
-    context.lineTo(x + 0.9 * r * Math.cos(up + angle), y + 0.9 * r * Math.sin(up + angle));
-    context.stroke();
+    live.straight(context, x, y, x + 0.9 * r * Math.cos(up + angle), y + 0.9 * r * Math.sin(up + angle));
   }
 
   /** The pairs and what is true of them. */

@@ -262,6 +262,13 @@ const live = (() => {
     return Array.from({length: Math.floor((high - low) / step) + 2}, (_, i) => (Math.ceil(low / step) + i) * step).filter((t) => t <= high + 1e-9 * step);
   }
 
+  function straight(context, x, y, toX, toY) {
+    context.beginPath();
+    context.moveTo(x, y);
+    context.lineTo(toX, toY);
+    context.stroke();
+  }
+
   /** Curves with axes and marks. */
   function curves(context, width, height, colors, {series, x, y, marks = []}) {
     const [left, right, top, bottom] = [56, 14, 22, 44];
@@ -273,23 +280,16 @@ const live = (() => {
     context.lineWidth = 1;
     context.fillStyle = css(colors.faint);
     context.strokeStyle = css(colors.line);
-    for (const t of ticks(x, Math.max(3, width / 110))) {
-      context.beginPath();
-      context.moveTo(px(t), top);
-      context.lineTo(px(t), height - bottom);
-      context.stroke();
-      context.textAlign = "center";
-      context.fillText(tick(t), px(t), height - bottom + 16);
-    }
+    context.textAlign = "right";
     for (const t of ticks(y, 6)) {
-      context.beginPath();
-      context.moveTo(left, py(t));
-      context.lineTo(width - right, py(t));
-      context.stroke();
-      context.textAlign = "right";
+      straight(context, left, py(t), width - right, py(t));
       context.fillText(tick(t), left - 6, py(t) + 4);
     }
     context.textAlign = "center";
+    for (const t of ticks(x, Math.max(3, width / 110))) {
+      straight(context, px(t), top, px(t), height - bottom);
+      context.fillText(tick(t), px(t), height - bottom + 16);
+    }
     context.fillText(x.label, (left + width - right) / 2, height - 8);
     context.textAlign = "left";
     context.fillText(y.label, 4, 12);
@@ -320,25 +320,15 @@ const live = (() => {
   function drawMark(context, mark, px, py, [left, right, top, bottom], colors) {
     context.strokeStyle = context.fillStyle = css(colors.ink);
     context.lineWidth = 1;
+    const level = mark.axis === "y";
+    const at = level ? py(mark.at) : px(mark.at);
+    const [a, b] = level ? [top, bottom] : [left, right];
+    if (at < a - 0.5 || at > b + 0.5) return;
     context.setLineDash([5, 4]);
-    context.beginPath();
-    const at = mark.axis === "y" ? py(mark.at) : px(mark.at);
-    const [a, b] = mark.axis === "y" ? [top, bottom] : [left, right];
-    if (at < a - 0.5 || at > b + 0.5) {
-      context.setLineDash([]);
-      return;
-    }
-    if (mark.axis === "y") {
-      context.moveTo(left, at);
-      context.lineTo(right, at);
-    } else {
-      context.moveTo(at, top);
-      context.lineTo(at, bottom);
-    }
-    context.stroke();
+    straight(context, ...(level ? [left, at, right, at] : [at, top, at, bottom]));
     context.setLineDash([]);
     const wide = context.measureText(mark.label).width;
-    if (mark.axis === "y") {
+    if (level) {
       context.textAlign = "left";
       context.fillText(mark.label, left + 6, at - 5 < top + 8 ? at + 14 : at - 5);
     } else {
@@ -386,5 +376,5 @@ const live = (() => {
     history.replaceState(null, "", atlas.href(page, Object.fromEntries(changed.map(([name, value]) => [name, String(value)]))));
   }
 
-  return {COLORS, DASHES, number, slider, choice, grouped, check, powers, canvas, heat, square, cellAt, decoded, axes, legend, extent, curves, card, key, css, blend, stateOf, remember, toggle};
+  return {COLORS, DASHES, number, slider, choice, grouped, check, powers, canvas, heat, square, cellAt, decoded, axes, legend, extent, curves, straight, card, key, css, blend, stateOf, remember, toggle};
 })();

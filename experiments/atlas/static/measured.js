@@ -1,7 +1,7 @@
 "use strict";
 
 /** What was measured: verdicts on papers, and charts with the numbers behind them; each number leads to its records. */
-(() => {
+const measured = (() => {
   const {data, el, href} = atlas;
   const VIEWS = [["verdicts", "Paper verdicts"], ["length", "By length"], ["depth", "Recall by depth"], ["resolution", "By resolution"], ["one", "At the trained size"]];
   const FIRST = ["none", "sinusoidal", "learned", "rope", "alibi", "t5", "fire", "fox"]; // shown at first, where they are there
@@ -274,4 +274,5 @@
 
   atlas.page({name: "measured", title: "Measured", render});
   atlas.page({name: "record", title: "Records", hidden: true, render: record});
+  return {name, swatch};
 })();

@@ -11,11 +11,7 @@
       color: rows[label].color, dash: rows[label].dash, shape: rows[label].shape})));
   }
 
-  /** A row's mark, and its name as a way to its card. */
-  function named(study, label) {
-    const {color, glyph, card} = study.rows[label];
-    return [el("span", {class: "glyph", "aria-hidden": "true", style: `--family: ${color}`}, glyph), " ", card ? el("a", {href: href("card", {name: card})}, label) : label];
-  }
+  const named = (study, label) => [measured.swatch(study.rows[label]), " ", measured.name(study, label)];
 
   const table = (head, lines, name, study) => atlas.table(name, head, lines.map(([row, ...cells]) => [named(study, row), ...cells]), {cell: "number"});
 
