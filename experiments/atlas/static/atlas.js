@@ -47,7 +47,6 @@ const atlas = (() => {
 
   const titled = (title) => pages.find((each) => each.title === title);
 
-  /** A page that says that an address is of none. */
   function missing(address) {
     const render = (main) => main.append(el("h1", {}, `There is no page ${address}`),
       el("p", {}, "The address may be misspelt, or of another version of the atlas. The pages are:"),

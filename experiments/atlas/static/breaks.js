@@ -4,7 +4,6 @@
 (() => {
   const {data, el} = atlas;
 
-  /** The numbers of one picture. */
   function values(cells, on) {
     const step = (cells.high - cells.low) / cells.levels;
     return (on ? cells.wrong : cells.right).map((row) => row.map((level) => (level === null ? null : cells.low + step * level)));
@@ -56,7 +55,6 @@
     return el("p", {}, "Largest difference: ", el("strong", {}, live.number(bug.difference ?? NaN)), ` (${bug.what}), by posjax on `, el("code", {}, bug.spec), ".");
   }
 
-  /** The command that finds the bug in somebody's code. */
   function audited({audit, finds}) {
     if (!audit) return null;
     return el("p", {}, el("a", {href: "audit.html"}, "The audit finds it"), ": ", el("code", {}, audit), ` says “${finds}”.`);

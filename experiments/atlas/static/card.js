@@ -6,7 +6,6 @@
   const {rich, math} = words;
   const MANY = 6; // rows of a table before it is folded
 
-  /** Text to copy, behind its name. */
   function copied(name, text) {
     const code = el("code", {}, text);
     const said = el("span", {class: "note", role: "status"});
@@ -76,7 +75,6 @@
       table("Trainings", ["task", "beside none", "difference"], rows, {first: "td"}));
   }
 
-  /** The query of the page that shows a record. */
   function record(each) {
     return {folder: each.folder, table: each.table, metric: each.metric};
   }

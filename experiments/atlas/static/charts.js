@@ -18,7 +18,6 @@ const charts = (() => {
     return `#${parts.map((each) => Math.round(each + 0.5 * (255 - each)).toString(16).padStart(2, "0")).join("")}`;
   }
 
-  /** What all charts look like. */
   function look() {
     const ink = dark() ? "#e8e8ea" : "#1b1b1f";
     const line = dark() ? "#3a3d46" : "#d9d9e0";

@@ -10,7 +10,6 @@
   const PART = "#56b4e9";
   const NEW = "#d55e00";
 
-  /** Frequencies in training and at the longer length. */
   function ratesOf(state) {
     const more = state.kind === "p_rope" ? {proportion: state.proportion} : state.kind === "hope" ? {trained: state.trained} : {};
     const bare = forms.frequencies({base: state.base, dim: state.dim, ...more});
@@ -41,7 +40,6 @@
     live.straight(context, x, y, x + 0.9 * r * Math.cos(up + angle), y + 0.9 * r * Math.sin(up + angle));
   }
 
-  /** The pairs and what is true of them. */
   function dialsOf(state) {
     const {trained, now} = ratesOf(state);
     return now.map((rate, c) => {
@@ -76,7 +74,6 @@
     return `${dials.length} dials, one for each pair of channels, fastest first, at position ${state.position}. ${odd ? `${odd} hands stand` : "No hand stands"} at an angle that training did not show.`;
   }
 
-  /** Wavelengths of the pairs against the lengths. */
   function drawWaves(state, context, width, height, colors) {
     const dials = dialsOf(state);
     const turning = dials.map((dial, c) => [c, dial.wavelength]).filter(([, wave]) => Number.isFinite(wave));
@@ -101,7 +98,6 @@
     el("p", {}, "Spec: ", el("code", {}, specOf(state)), ". A decoder's own: ", el("code", {}, `posjax explain --checkpoint=FOLDER --lengths=${state.length}`))];
   }
 
-  /** The numbers of each pair. */
   function table(state) {
     const {trained, now} = ratesOf(state);
     const [before, after, unseen] = [forms.turns(trained, state.trained), forms.turns(now, state.length), forms.newAngles(trained, state.trained, now, state.length)];
@@ -110,7 +106,6 @@
       rows.map((row, c) => [...row.map(live.number), unseen[c] ? "yes" : now[c] ? "no" : "never turns"]), {first: "td", cell: "number"});
   }
 
-  /** What the colours of dots are. */
   function key() {
     const meanings = [[GOOD, "turned fully in training"], [PART, "turned in part, nothing new in the context"], [NEW, "meets new angles in the context"]];
     return el("ul", {class: "key"}, ...meanings.map(([color, text]) => el("li", {}, el("span", {class: "dot", style: `background: ${color}`}), " ", text)));

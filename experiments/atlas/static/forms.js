@@ -66,7 +66,6 @@ const forms = (() => {
     return frequency.map((w, c) => w * by[c]);
   }
 
-  /** Turns of each pair within a length. */
   const turns = (frequency, length) => frequency.map((w) => (w * length) / TURN);
 
   /** Which pairs meet angles that training has not shown: those that did not turn once, and now turn further. `trained` and `now` are frequencies. */
@@ -101,7 +100,6 @@ const forms = (() => {
     return (2 * sum(damped)) / Math.sqrt(dim);
   }
 
-  /** The inner product of two sinusoidal codes of a width. */
   const sinusoidalProduct = (base, width, distance) => sum(geometric(base, width / 2).map((w) => Math.cos(w * distance)));
 
   // Biases. An offset is k - q; a distance is not negative.

@@ -6,7 +6,6 @@
   const TOKENS = 24;
   const SHOWN = ["none", "rope", "alibi"];
 
-  /** A text with values in its braces. */
   const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
 
   /** A step of the tour; names between stars are pages, or words on them. */
@@ -37,7 +36,6 @@
     return el("section", {}, el("h2", {}, el("a", {href: href("card", {name})}, name)), view.node);
   }
 
-  /** Ways to code, documents and licence. */
   function ways(about, text, end) {
     const ways = [...Object.entries(about.urls), [text.from_zero, `from_zero${end}.html`], [text.vit_and_llm, `vit_and_llm${end}.html`],
       [text.audit, "audit.html"], [fill(text.licence, {name: about.license}), "LICENSE.txt"]];

@@ -35,7 +35,6 @@
     return [at(s.row, height), at(s.column, width)];
   }
 
-  /** What the patch at (row, column) sees. */
   const board = (height, width, value) => Array.from({length: height}, (_, r) => Array.from({length: width}, (_, c) => value(r, c)));
 
   function livePanels(s) {

@@ -45,7 +45,6 @@ const kinds = (() => {
 
   /** Head h of H, from 1, and not beyond them. */
   const headOf = (s) => Math.min(s.head, s.heads) - 1;
-  /** Computes each distance once. */
   function once(f) {
     const known = new Map();
     return (d) => {
@@ -57,7 +56,6 @@ const kinds = (() => {
   /** The logit of a query and a key from that of their distance, or of its size. */
   const between = (at, away = (d) => d) => (q, k) => at(away(q - k));
 
-  /** What rope's spec says of a scaling. */
   function scalingText(s) {
     if (s.scaling === "none") return "";
     const trained = ["linear", "ntk"].includes(s.scaling) ? "" : `, original_length=${s.trained}`;
@@ -174,7 +172,6 @@ const kinds = (() => {
     sinks: hosting("sinks", "+", "A window, and the first tokens, which every query sees.", ["sinks", "size"], (s) => ({num_sinks: s.sinks, window: s.size})),
   };
 
-  /** The control of a name, which writes the state. */
   function control(name, state, changed) {
     const of = CONTROLS[name];
     if (of.options) return choice(state, name, of.label, of.options, changed);

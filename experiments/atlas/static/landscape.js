@@ -17,7 +17,6 @@
     return Object.hasOwn(KINDS, state.name) ? null : data("landscapes").pictures.find((each) => each.name === state.name);
   }
 
-  /** Where a token stands. */
   const place = (picture, at) => (picture?.grid ? `(row ${Math.floor(at / picture.grid[1])}, column ${at % picture.grid[1]})` : String(at));
 
   function reading(state, picture, rows) {
@@ -28,7 +27,6 @@
     return `Query at ${place(picture, q)}, key at ${place(picture, k)}${picture?.grid ? "" : `, ${Math.abs(q - k)} apart`}: ${said}.`;
   }
 
-  /** The controls of the chosen encoding. */
   function controlsOf(state, picture, update) {
     const size = picture ? picture.size : state.length;
     const found = picture ? [] : [live.slider(state, "length", {label: "length", values: [16, 32, 64, 96, 128, 192, 256, 384, 512]}, update),

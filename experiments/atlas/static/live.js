@@ -13,7 +13,6 @@ const live = (() => {
   const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [14, 4], [5, 5], [1, 4], [12, 3, 2, 3, 2, 3]];
   let made = 0;
 
-  /** A short number for people. */
   function number(x) {
     if (Number.isNaN(x)) return "not a number";
     if (!Number.isFinite(x)) return "never";
@@ -52,7 +51,6 @@ const live = (() => {
     return el("div", {class: "slider"}, el("label", {for: id}, label), select);
   }
 
-  /** A choice among live views and posjax's pictures. */
   function grouped(state, key, groups, changed) {
     const made = choice(state, key, "Encoding", [], changed);
     made.querySelector("select").append(...Object.entries(groups).map(([label, names]) =>
@@ -150,7 +148,6 @@ const live = (() => {
     };
   }
 
-  /** The least and greatest finite value. */
   function extent(values) {
     let [low, high] = [Infinity, -Infinity];
     for (const x of values) {
@@ -269,7 +266,6 @@ const live = (() => {
     context.stroke();
   }
 
-  /** Curves with axes and marks. */
   function curves(context, width, height, colors, {series, x, y, marks = []}) {
     const [left, right, top, bottom] = [56, 14, 22, 44];
     const scale = (axis, from, to) => {
@@ -337,7 +333,6 @@ const live = (() => {
     }
   }
 
-  /** A link to the page of an encoding, if it has one. */
   function card(name) {
     const known = atlas.data("cards").cards.some((each) => each.name === name);
     return known ? [el("a", {href: atlas.href("card", {name})}, `All about ${name}`), ". "] : [];

@@ -24,13 +24,11 @@
       ["unknown", "not measured", (card) => ratio(card) === undefined]]},
   ];
 
-  /** A choice for each value that any card has. */
   function unique(of) {
     const found = [...new Set(data("cards").cards.flatMap(of))].sort();
     return found.map((value) => [value, value, (card) => of(card).includes(value)]);
   }
 
-  /** The text of a card that the search reads. */
   function searched({name, words: text, citation, arxiv, family, titles}) {
     return [name, text, citation, arxiv, family, ...titles].join(" ");
   }
@@ -53,7 +51,6 @@
       el("span", {class: "note"}, card.citation ?? ""), el("br"), ...words.rich(card.summary));
   }
 
-  /** Families by years. */
   function grid(cards, years) {
     const at = (family, year) => el("td", {}, ...cards.filter((each) => each.family === family && each.year === year).map(chip));
     const families = Object.entries(data("families")).filter(([name]) => data("cards").cards.some((each) => each.family === name));

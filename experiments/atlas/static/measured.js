@@ -14,19 +14,16 @@ const measured = (() => {
     return el("label", {}, words, select);
   }
 
-  /** A select that leads to another address. */
   function leading(id, values, chosen, to) {
     const go = (event) => { location.hash = to(event.target.value); };
     return el("select", {id, change: go}, ...values.map((value) => el("option", {value, selected: value === chosen}, value)));
   }
 
-  /** How a study was run: the command, and where its records lie. */
   function run(study) {
     const told = study.count === undefined ? [`Not run. `] : [`${study.count} records, at most ${study.cost}, commits ${study.commits.join(", ")}. Records: `, el("code", {}, `results/${study.folder}/results.jsonl`), ". "];
     return el("p", {class: "note"}, study.asks, " ", ...told, "Command: ", el("code", {}, study.command));
   }
 
-  /** Studies of a view that have records, and those that have not. */
   function studies(view) {
     const found = data("measured").studies.filter((each) => each.kinds.includes(view));
     return {there: found.filter((each) => each.count !== undefined), missing: found.filter((each) => each.count === undefined)};
@@ -37,12 +34,10 @@ const measured = (() => {
     return el("section", {}, el("h2", {}, "Not run"), el("ul", {}, ...missing.map((each) => el("li", {}, el("b", {}, each.folder), `: ${each.asks} `, el("code", {}, each.command)))));
   }
 
-  /** The mark and line of a row, beside its name. */
   function swatch(row) {
     return el("span", {class: "glyph", "aria-hidden": "true", style: `--family: ${row.color}`}, row.glyph);
   }
 
-  /** Boxes to choose rows by. */
   function boxes(study, labels, chosen, update) {
     const box = (label) => el("label", {}, el("input", {type: "checkbox", checked: chosen.has(label), change: (event) => {
       if (event.target.checked) chosen.add(label);
@@ -61,7 +56,6 @@ const measured = (() => {
     return href("record", {folder: study.folder, table, metric, row: label});
   }
 
-  /** Every number of a metric, in words. */
   function numbers(study, table, metric, shown) {
     const axis = axisOf(study, study.tables[table]);
     const head = ["row", ...shown.at.map((at) => (at === null ? metric : `${at} ${axis}`))];
@@ -80,7 +74,6 @@ const measured = (() => {
     return table.axis || `${study.text}s`;
   }
 
-  /** Values of the charts "lines" and "dots". */
   function values(study, table, shown, chosen) {
     const axis = axisOf(study, table);
     return Object.entries(shown.points).filter(([label]) => chosen.has(label)).flatMap(([label, points]) => points.map((each, index) => each && ({

@@ -38,7 +38,6 @@
     return shown;
   }
 
-  /** What is drawn of each pair. */
   const VIEWS = {
     wavelength: {title: "positions for a full turn", log: true, of: (w, by) => TURN / (w * by)},
     multiplier: {title: "multiplier of the frequency", log: false, of: (w, by) => by},

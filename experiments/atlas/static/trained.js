@@ -9,7 +9,6 @@
     vit: {title: "Vision transformers", about: "Each map is a head of the first layer: its mean attention to patches by their offset from the query, which is the middle, in units of uniform attention. Trained on digits of 8 × 8 pixels, each a token.", draw: maps},
   };
 
-  /** The heads of a decoder, as curves. */
   function lines(name, {heads}) {
     const distances = heads[0][0].length;
     const [low, high] = [0.01, Math.max(...heads.flat(2))];

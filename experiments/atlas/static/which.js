@@ -10,12 +10,10 @@
     return card ? el("a", {href: href("card", {name: card})}, label) : el("b", {}, label);
   }
 
-  /** Rows with commas between. */
   function rows(told, labels) {
     return labels.flatMap((label, index) => [index ? ", " : "", row(told, label)]);
   }
 
-  /** Where the numbers of a field stand. */
   function evidence(told) {
     return href("record", {folder: told.folder, table: told.table, metric: told.metric});
   }

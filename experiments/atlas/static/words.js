@@ -4,7 +4,6 @@
 const words = (() => {
   const {el} = atlas;
 
-  /** Text with `code` in it. */
   function rich(text) {
     return text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
   }
@@ -23,7 +22,6 @@ const words = (() => {
     return search.toLowerCase().split(/\s+/).every((word) => found.includes(stem(word)));
   }
 
-  /** A name that may break behind its underscores. */
   function breakable(name) {
     return name.split("_").flatMap((part, at) => (at ? ["_", el("wbr"), part] : [part]));
   }
