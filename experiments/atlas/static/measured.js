@@ -24,16 +24,6 @@ const measured = (() => {
     return el("p", {class: "note"}, study.asks, " ", ...told, "Command: ", el("code", {}, study.command));
   }
 
-  function studies(view) {
-    const found = data("measured").studies.filter((each) => each.kinds.includes(view));
-    return {there: found.filter((each) => each.count !== undefined), missing: found.filter((each) => each.count === undefined)};
-  }
-
-  function unrun(missing) {
-    if (!missing.length) return null;
-    return el("section", {}, el("h2", {}, "Not run"), el("ul", {}, ...missing.map((each) => el("li", {}, el("b", {}, each.folder), `: ${each.asks} `, el("code", {}, each.command)))));
-  }
-
   function swatch(row) {
     return el("span", {class: "glyph", "aria-hidden": "true", style: `--family: ${row.color}`}, row.glyph);
   }
@@ -119,39 +109,42 @@ const measured = (() => {
     update();
   }
 
-  function byMetric(root, view, query) {
-    const {there, missing} = studies(view);
+  /** Shows the study of a view that the address names, with its select, and the studies that have not been run. */
+  function pick(root, view, query, show) {
+    const found = data("measured").studies.filter((each) => each.kinds.includes(view));
+    const [there, missing] = [true, false].map((has) => found.filter((each) => (each.count !== undefined) === has));
     const study = there.find((each) => each.folder === query.get("study")) ?? there[0];
     if (study) {
+      show(study, labelled("Study", leading("study", there.map((each) => each.folder), study.folder, (value) => href("measured", {view, study: value}))));
+      root.append(run(study));
+    }
+    if (!missing.length) return;
+    root.append(el("section", {}, el("h2", {}, "Not run"), el("ul", {}, ...missing.map((each) => el("li", {}, el("b", {}, each.folder), `: ${each.asks} `, el("code", {}, each.command))))));
+  }
+
+  function byMetric(root, view, query) {
+    pick(root, view, query, (study, select) => {
       const of = (table) => Object.keys(study.tables[table].metrics).filter((metric) => study.tables[table].metrics[metric].kind === view);
       const tables = Object.keys(study.tables).filter((table) => of(table).length);
       const table = tables.find((each) => each === query.get("table")) ?? tables[0];
       const metric = of(table).find((each) => each === query.get("metric")) ?? of(table)[0];
       const to = (change) => href("measured", {view, study: study.folder, table, metric, ...change});
-      root.append(el("div", {class: "filters"},
-        labelled("Study", leading("study", there.map((each) => each.folder), study.folder, (value) => href("measured", {view, study: value}))),
-        labelled("Table", leading("table", tables, table, (value) => to({table: value}))),
+      root.append(el("div", {class: "filters"}, select, labelled("Table", leading("table", tables, table, (value) => to({table: value}))),
         labelled("Metric", leading("metric", of(table), metric, (value) => to({metric: value})))));
       charted(root, view, study, table, metric);
-      root.append(run(study));
-    }
-    root.append(...[unrun(missing)].filter((each) => each !== null));
+    });
   }
 
   function byDepth(root, query) {
-    const {there, missing} = studies("depth");
-    const study = there.find((each) => each.folder === query.get("study")) ?? there[0];
-    if (study) {
+    pick(root, "depth", query, (study, select) => {
       const tasks = Object.keys(study.depth);
       const task = tasks.find((each) => each === query.get("task")) ?? tasks[0];
       const what = query.get("what") ?? "parts of answers";
-      root.append(el("div", {class: "filters"}, labelled("Study", leading("study", there.map((each) => each.folder), study.folder, (value) => href("measured", {view: "depth", study: value}))),
-        labelled("Task", leading("task", tasks, task, (value) => href("measured", {view: "depth", study: study.folder, task: value, what}))),
-        labelled("Share of", leading("what", ["parts of answers", "whole answers"], what, (value) => href("measured", {view: "depth", study: study.folder, task, what: value})))));
+      const to = (change) => href("measured", {view: "depth", study: study.folder, task, what, ...change});
+      root.append(el("div", {class: "filters"}, select, labelled("Task", leading("task", tasks, task, (value) => to({task: value}))),
+        labelled("Share of", leading("what", ["parts of answers", "whole answers"], what, (value) => to({what: value})))));
       mapped(root, study, task, what === "whole answers" ? 0 : 1, what);
-      root.append(run(study));
-    }
-    root.append(...[unrun(missing)].filter((each) => each !== null));
+    });
   }
 
   /** Maps of what is found by length and depth. `which` is 0 for whole answers, 1 for parts. */
