@@ -144,24 +144,14 @@ def test_four_devices_compute_what_one_does(training, whole_run, tmp_path):
     assert records(tmp_path / "result.jsonl")[0]["versions"]["devices"] == 4
 
 
-@pytest.fixture(scope="module")
-def ablation(data_dir, tmp_path_factory):
-    """The arguments of a small ablation but for its workdir: two rows of a ViT and one of a decoder."""
-    path = tmp_path_factory.mktemp("config") / "small.py"
-    path.write_text(ABLATION.format(quickstart=str(REPO / "configs" / "quickstart.py"), data_dir=str(data_dir)))
-    return [f"--config={path}"]
-
-
-@pytest.fixture(scope="module")
-def whole_ablation(ablation, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("ablation")
-    return workdir, succeed("ablate", *ablation, f"--workdir={workdir}")
-
-
 @pytest.mark.thorough
-def test_an_ablation_killed_in_its_second_row_ends_as_if_it_had_not_been(ablation, whole_ablation, tmp_path):
-    whole, shown = whole_ablation
-    arguments = ["ablate", *ablation, f"--workdir={tmp_path}"]
+def test_an_ablation_killed_in_its_second_row_ends_as_if_it_had_not_been(data_dir, tmp_path, tmp_path_factory):
+    """Two rows of a ViT and one of a decoder."""
+    whole = tmp_path_factory.mktemp("ablation")
+    config = whole / "small.py"
+    config.write_text(ABLATION.format(quickstart=str(REPO / "configs" / "quickstart.py"), data_dir=str(data_dir)))
+    shown = succeed("ablate", f"--config={config}", f"--workdir={whole / 'run'}")
+    whole, arguments = whole / "run", ["ablate", f"--config={config}", f"--workdir={tmp_path}"]
 
     def row(name):
         return next((tmp_path / "digits_vit").glob(f"{name}-*"), None)

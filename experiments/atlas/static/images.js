@@ -76,7 +76,7 @@
     const {height, width, at, rows} = panel;
     let box = [0, 0, 1, 1];
     const view = live.canvas((context, wide, high, colors) => {
-      box = live.heat(context, wide, high, colors, {rows, range: range(), across: "column", down: "row", first: 1});
+      box = live.heat(context, wide, high, colors, {rows, range, across: "column", down: "row", first: 1});
       const side = box[2] / width;
       context.strokeStyle = live.css(colors.ink);
       context.lineWidth = 3;
@@ -84,14 +84,11 @@
       const near = rows[at[0]][(at[1] + 1) % width];
       return `${panel.title}: what the patch in row ${at[0] + 1}, column ${at[1] + 1} sees. Itself: ${live.number(rows[at[0]][at[1]])}; the patch to its right: ${near === null ? "not seen" : live.number(near)}; corners: ${[rows[0][0], rows[height - 1][width - 1]].map((x) => (x === null ? "not seen" : live.number(x))).join(" and ")} (${unit}).`;
     }, {height: live.square(height, width), focus: true, most: 420});
-    const choose = (row, column) => {
-      const back = (p, n) => Math.min(state.trained - 1, Math.max(0, Math.floor(((p + 0.5) * state.trained) / n)));
-      [state.row, state.column] = [back(row, height), back(column, width)];
-      chosen(panel.title);
-    };
     view.node.addEventListener("click", (event) => {
       const [row, column] = live.cellAt(event, box, height, width);
-      choose(row, column);
+      const back = (p, n) => Math.min(state.trained - 1, Math.floor(((p + 0.5) * state.trained) / n));
+      [state.row, state.column] = [back(row, height), back(column, width)];
+      chosen(panel.title);
     });
     view.node.addEventListener("keydown", (event) => {
       const step = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]}[event.key];
@@ -169,7 +166,7 @@
       const unit = encoding ? "logit" : KINDS[state.name].unit;
       const shown = encoding ? storedPanels(state, encoding) : livePanels(state);
       const range = live.extent(shown.flatMap((panel) => panel.rows?.flat() ?? []));
-      panels.replaceChildren(...shown.map((panel) => boardOf(panel, state, unit, () => range, (title) => {
+      panels.replaceChildren(...shown.map((panel) => boardOf(panel, state, unit, range, (title) => {
         controls.replaceChildren(...controlsOf(state, Boolean(encoding), () => draw("")));
         draw(title);
       })));
