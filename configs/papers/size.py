@@ -94,9 +94,7 @@ def _table(name: str, files: FieldReference) -> ConfigDict:
     # Where rates are not tried: the best one of every row at 0.2M and at 0.8M.
     table.optimizer.learning_rate = 2e-3 if name in _TUNED else 1e-2
     table.tune = ConfigDict(dict(learning_rates=_RATES if name in _TUNED else (), seeds=(100,), share=0.1))
-    table.encodings = ConfigDict(
-        {"none": "none", "sinusoidal": "sinusoidal", "rope": "rope", "alibi": "alibi", "fox": "fox"}, sort_keys=False
-    )
+    table.encodings = ConfigDict(decoder.named("none sinusoidal rope alibi fox"), sort_keys=False)
     table.measures = ConfigDict()
     table.measures.lengths = ConfigDict(dict(documents=1, bytes=8192, stride=0.5, batch_tokens=8192))
     table.measures.lengths.lengths = (256, 512, 1024, 2048, 4096)

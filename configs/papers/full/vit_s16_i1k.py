@@ -18,20 +18,12 @@ mixed RoPE 80.9 and 81.8. Fuller et al. (2024), 2405.13985: LookHere is ahead of
 
 from ml_collections import ConfigDict
 
-from configs import vit
+from configs import decoder, vit
 from experiments.report.claims import Claim, Source, Table, above
 from experiments.studies.readings import RESIZED
 
-_ENCODINGS = {
-    "none": "none",
-    "learned": "learned",
-    "sincos2d": "sincos2d_big_vision",
-    "axial_rope": "axial_rope(base=100)",
-    "rope_mixed": "rope_mixed",
-    "dinov3": "dinov3",
-    "alibi": "alibi",
-    "lookhere": "lookhere",
-}
+_ENCODINGS = decoder.named("none learned") | {"sincos2d": "sincos2d_big_vision"}
+_ENCODINGS |= decoder.named("axial_rope(base=100) rope_mixed dinov3 alibi lookhere")
 _SIZES = (144, 192, 224, 288, 384, 512)
 
 
