@@ -296,17 +296,6 @@ def test_the_compilation_cache_is_filled(tmp_path):
     assert any(tmp_path.iterdir())
 
 
-def test_a_config_hash_ignores_order_and_kind_of_sequence():
-    from posjax.jsonl import config_hash
-
-    config = ConfigDict({"b": {"y": (1, 2), "x": 0.5}, "a": None})
-    assert config_hash(config) == config_hash({"a": None, "b": {"x": 0.5, "y": [1, 2]}})
-    assert len(config_hash(config)) == 12
-    assert config_hash(config) != config_hash({"a": None, "b": {"x": 0.5, "y": [2, 1]}})
-    with pytest.raises(TypeError, match="set"):
-        config_hash({"a": {1}})
-
-
 def test_an_option_may_be_followed_by_several_values(directory):
     made = cli.config_parser("ablate", "", ablate.options, rows=True)
     for line, encodings in (

@@ -36,14 +36,14 @@ LINES = {
     "posjax/models": 2_598,  # products by part on TPUs: +46; gradients of logits, heads: +34; stochastic depth: +3
     "posjax/pretrained": 4_016,  # rotary models by name: +9
     "posjax/training": 3_767,  # speed: +155; logits once: +62; optimizers, averages: +270; recipes, means: +109
-    "experiments": 2_572,  # plan --compile: +58; trainings, pipelines beside torch: +55; a night: +155; addresses: +34
+    "experiments": 2_570,  # plan --compile: +58; trainings, pipelines beside torch: +55; a night: +155; addresses: +34
     "experiments/analysis": 3_547,  # the fill of a recipe: +2
     "experiments/atlas": 4_462,  # a first page in two languages: +12
     "experiments/benchmarks": 4_169,  # machines not here: +762; trainings: +490; pipelines: +306; rows of studies: +21
     "experiments/report": 3_791,  # a results page; positions from zero, its numbers and pictures: +393; deviations: +15
     "experiments/studies": 2_786,  # no random data: +6; images that stream: +14; plans of rows, rows of weights: +88
-    "configs": 4_689,  # six papers at their own size: +590; optimizers, streams: +20; released weights: +103
-    "tests": 40_190,  # augmentation: +480; tokens, streams: +730; buckets: +300; from zero: +265; TPUs: +239; rows: +130
+    "configs": 4_679,  # six papers at their own size: +590; optimizers, streams: +20; released weights: +103
+    "tests": 40_179,  # augmentation: +480; tokens, streams: +730; buckets: +300; from zero: +265; TPUs: +239; rows: +130
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {
