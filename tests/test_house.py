@@ -38,7 +38,7 @@ LINES = {
     "posjax/training": 3_767,  # speed: +155; logits once: +62; optimizers, averages: +270; recipes, means: +109
     "experiments": 2_570,  # plan --compile: +58; trainings, pipelines beside torch: +55; a night: +155; addresses: +34
     "experiments/analysis": 3_547,  # the fill of a recipe: +2
-    "experiments/atlas": 4_462,  # a first page in two languages: +12
+    "experiments/atlas": 4_463,  # a first page in two languages: +12
     "experiments/benchmarks": 4_169,  # machines not here: +762; trainings: +490; pipelines: +306; rows of studies: +21
     "experiments/report": 3_791,  # a results page; positions from zero, its numbers and pictures: +393; deviations: +15
     "experiments/studies": 2_786,  # no random data: +6; images that stream: +14; plans of rows, rows of weights: +88

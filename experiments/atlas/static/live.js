@@ -276,16 +276,17 @@ const live = (() => {
     context.lineWidth = 1;
     context.fillStyle = css(colors.faint);
     context.strokeStyle = css(colors.line);
+    context.textAlign = "center";
+    for (const t of ticks(x, Math.max(3, width / 110))) {
+      straight(context, px(t), top, px(t), height - bottom);
+      context.fillText(tick(t), px(t), height - bottom + 16);
+    }
     context.textAlign = "right";
     for (const t of ticks(y, 6)) {
       straight(context, left, py(t), width - right, py(t));
       context.fillText(tick(t), left - 6, py(t) + 4);
     }
     context.textAlign = "center";
-    for (const t of ticks(x, Math.max(3, width / 110))) {
-      straight(context, px(t), top, px(t), height - bottom);
-      context.fillText(tick(t), px(t), height - bottom + 16);
-    }
     context.fillText(x.label, (left + width - right) / 2, height - 8);
     context.textAlign = "left";
     context.fillText(y.label, 4, 12);
