@@ -29,18 +29,9 @@ def get_config() -> ConfigDict:
 def _study(encodings: dict[str, str], injection: str) -> ConfigDict:
     study = vit.get_config()
     study.encodings = ConfigDict(encodings, sort_keys=False)
-    study.data.name = "fashion_mnist"
-    study.data.augment = "flip"
-    study.model.injection = injection
-    study.model.patch_size = 4
-    study.model.width = 48
-    study.model.depth = 4
-    study.model.num_heads = 4
+    study.data.update(name="fashion_mnist", augment="flip")
+    study.model.update(injection=injection, patch_size=4, width=48, depth=4, num_heads=4)
     study.optimizer.learning_rate = 3e-3
-    study.steps = 900
+    study.update(steps=900, batch_size=64, eval_every=0, eval_batch_size=500, checkpoint_every=100)
     study.optimizer.warmup_steps = study.get_ref("steps") // 18  # 50
-    study.batch_size = 64
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 500
-    study.checkpoint_every = 100
     return study

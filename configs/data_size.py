@@ -52,25 +52,15 @@ def _study(share: float) -> ConfigDict:
         },
         sort_keys=False,
     )
-    study.data.name = "fashion_mnist"
-    study.data.fraction = share
-    study.data.augment = "shift(2) + flip"
-    study.model.encoding = "learned"
-    study.model.patch_size = 4
-    study.model.pooling = "mean"
-    study.model.width = 48
-    study.model.depth = 4
+    study.data.update(name="fashion_mnist", fraction=share, augment="shift(2) + flip")
+    study.model.update(encoding="learned", patch_size=4, pooling="mean", width=48, depth=4)
     study.optimizer.learning_rate = 2e-3
     study.steps = 1250  # of 48: one pass over all 60,000
+    study.update(batch_size=48, eval_every=0, eval_batch_size=500, checkpoint_every=200)
     study.optimizer.warmup_steps = study.get_ref("steps") // 25  # 50
-    study.batch_size = 48
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 500
-    study.checkpoint_every = 200
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 VIT = Source("Dosovitskiy et al.", 2020, "2010.11929")
 _FEW, _ALL = (Table("data_size", share, "accuracy") for share in ("1%", "100%"))
 _LEAD = {table.study: table("ResNet") - table("ViT, learned") for table in (_FEW, _ALL)}

@@ -58,11 +58,16 @@ def get_config(what: str = "") -> ConfigDict:
     config.eval_tokens = config_dict.placeholder(int)  # tokens of the evaluation split that are read; None: all
     config.eval_batch_size = 32  # windows of data.length tokens; longer windows come in batches of as many tokens
     config.log_every = 10
-    config.eval_every = 250
+    config.eval_every = 250  # 0: at the end only
     config.checkpoint_every = 250
     config.keep_last = 2
     config.logger = config_dict.placeholder(str)  # tensorboard, trackio, wandb, wandb_offline; None: none
     return config
+
+
+def named(specs: str) -> dict[str, str]:
+    """Returns the rows of a study, {name: spec}, of specs with spaces between them."""
+    return {spec.partition("(")[0]: spec for spec in specs.split()}
 
 
 def _data() -> ConfigDict:

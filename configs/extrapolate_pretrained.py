@@ -60,8 +60,7 @@ def get_config(what: str = "") -> ConfigDict:
     config.data.positions = "window"
     config.optimizer.warmup_steps = 0  # fine-tunes warm up over a tenth of their steps
     config.optimizer.weight_decay = 0.0
-    config.eval_every = 0
-    config.eval_tokens = 8193
+    config.update(eval_every=0, eval_tokens=8193)
     config.encodings = ConfigDict()
     config.variants = ConfigDict({"loaded": variants()}, sort_keys=False)
     config.finetune = ConfigDict()

@@ -11,7 +11,7 @@ accelerator give it more: --config.studies.fashion_vit.model.width=192
 
 from ml_collections import ConfigDict
 
-from configs import vit
+from configs import decoder, vit
 from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, Table, above
 
 
@@ -39,39 +39,17 @@ def get_config() -> ConfigDict:
 
 def _fashion_vit() -> ConfigDict:
     study = vit.get_config()
-    study.encodings = ConfigDict(
-        {
-            "none": "none",
-            "sinusoidal": "sinusoidal",
-            "learned": "learned",
-            "rope": "rope(base=100)",
-            "alibi": "alibi",
-            "kerple": "kerple",
-            "lookhere": "lookhere",
-            "t5": "t5",
-            "fire": "fire(init_L=9)",  # patches: beyond any distance on the grid
-            "pape": "pape",
-            "compass": "compass_rope",
-        },
-        sort_keys=False,
-    )
-    study.data.name = "fashion_mnist"
-    study.data.augment = "flip"
-    study.model.patch_size = 4
-    study.model.pooling = "mean"
-    study.model.width = 48
-    study.model.depth = 3
+    # 9 patches are beyond any distance on the grid.
+    specs = "none sinusoidal learned rope(base=100) alibi kerple lookhere t5 fire(init_L=9) pape"
+    study.encodings = ConfigDict(decoder.named(specs) | {"compass": "compass_rope"}, sort_keys=False)
+    study.data.update(name="fashion_mnist", augment="flip")
+    study.model.update(patch_size=4, pooling="mean", width=48, depth=3)
     study.optimizer.learning_rate = 3e-3
-    study.steps = 600
+    study.update(steps=600, batch_size=64, eval_every=0, eval_batch_size=500, checkpoint_every=100)
     study.optimizer.warmup_steps = study.get_ref("steps") // 12  # 50
-    study.batch_size = 64
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 500
-    study.checkpoint_every = 100
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 CPVT = Source("Chu et al.", 2021, "2102.10882")
 HEO = Source("Heo et al.", 2024, "2403.13298")
 PAPE = Source("Öhrström et al.", 2026, "2602.01418")
@@ -131,7 +109,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Images of one size",

@@ -37,18 +37,12 @@ def get_config(what: str = "") -> ConfigDict:
         raise ValueError(f"there is finetune.py, of decoders, and finetune.py:vit, not :{what}")
     config = decoder.get_config()
     config.model = _model(config)
-    config.data.positions = "window"
-    config.data.length = 256
+    config.data.update(positions="window", length=256)
     config.steps = 100
     config.optimizer.learning_rate = 1e-4  # a tenth or less of what models are trained with from the start
-    config.optimizer.schedule = "cosine"
+    config.optimizer.update(schedule="cosine", weight_decay=0.0)
+    config.update(batch_size=16, eval_lengths=(256,), eval_tokens=16_385, eval_every=0, checkpoint_every=100)
     config.optimizer.warmup_steps = config.get_ref("steps") // 10
-    config.optimizer.weight_decay = 0.0
-    config.batch_size = 16
-    config.eval_lengths = (256,)
-    config.eval_tokens = 16_385
-    config.eval_every = 0
-    config.checkpoint_every = 100
     return config
 
 
@@ -57,14 +51,9 @@ def _images() -> ConfigDict:
     config.model = _model(config)
     config.data.mean, config.data.std = (config_dict.placeholder(tuple) for _ in range(2))
     config.data.augment = "flip"
-    config.steps = 500
-    config.optimizer.learning_rate = 1e-4
+    config.update(steps=500, batch_size=32, eval_batch_size=64, eval_every=0, checkpoint_every=100)
+    config.optimizer.update(learning_rate=1e-4, weight_decay=0.0)
     config.optimizer.warmup_steps = config.get_ref("steps") // 10
-    config.optimizer.weight_decay = 0.0
-    config.batch_size = 32
-    config.eval_batch_size = 64
-    config.eval_every = 0
-    config.checkpoint_every = 100
     return config
 
 

@@ -44,60 +44,29 @@ def get_config() -> ConfigDict:
 
 def _digits_vit() -> ConfigDict:
     study = vit.get_config()
-    study.encodings = ConfigDict(
-        {
-            "none": "none",
-            "sinusoidal": "sinusoidal",
-            "learned": "learned",
-            "rope": "rope(base=100)",
-            "alibi": "alibi",
-            "t5": "t5",
-        },
-        sort_keys=False,
-    )
-    study.model.pooling = "mean"
-    study.model.width = 32
-    study.model.depth = 2
+    specs = "none sinusoidal learned rope(base=100) alibi t5"
+    study.encodings = ConfigDict(decoder.named(specs), sort_keys=False)
+    study.model.update(pooling="mean", width=32, depth=2)
     study.optimizer.learning_rate = 3e-3
-    study.steps = 250
+    study.update(steps=250, batch_size=48, eval_every=0, eval_batch_size=364, checkpoint_every=100)
     study.optimizer.warmup_steps = study.get_ref("steps") // 10  # 25
-    study.batch_size = 48
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 364
-    study.checkpoint_every = 100
     return study
 
 
 def _pydoc_decoder() -> ConfigDict:
     study = decoder.get_config()
-    study.encodings = ConfigDict(
-        {
-            "none": "none",
-            "sinusoidal": "sinusoidal",
-            "learned": "learned(stddev=1)",  # token embeddings have unit variance here
-            "rope": "rope",
-            "alibi": "alibi",
-            "t5": "t5(bidirectional=False)",
-        },
-        sort_keys=False,
-    )
-    study.data.length = 64
-    study.data.positions = "window"
-    study.model.width = 64
-    study.model.depth = 2
+    specs = "none sinusoidal learned(stddev=1) rope alibi t5(bidirectional=False)"  # tokens have unit variance
+    study.encodings = ConfigDict(decoder.named(specs), sort_keys=False)
+    study.data.update(length=64, positions="window")
+    study.model.update(width=64, depth=2)
     study.optimizer.learning_rate = 5e-3
-    study.steps = 128
+    study.update(steps=128, batch_size=12, eval_lengths=(64, 128, 256, 512))
     study.optimizer.warmup_steps = study.get_ref("steps") * 25 // 128  # 25
-    study.batch_size = 12
-    study.eval_lengths = (64, 128, 256, 512)
     study.eval_tokens = 8_193  # 8,192 of them are targets
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 64
-    study.checkpoint_every = 100
+    study.update(eval_every=0, eval_batch_size=64, checkpoint_every=100)
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 PRESS = Source("Press et al.", 2022, "2108.12409")
 ROPE = Source("Su et al.", 2021, "2104.09864")
 VIT = Source("Dosovitskiy et al.", 2020, "2010.11929")

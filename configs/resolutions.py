@@ -58,7 +58,11 @@ def get_config(names: str = "fashion_mnist,caltech101") -> ConfigDict:
     for name in wanted:
         if name not in _NAMES:
             raise ValueError(f"there is no study {name!r}; those are {', '.join(_NAMES)}")
-    studies = {"fashion_mnist": _fashion_mnist, "cifar10": _cifar10, "caltech101": _caltech101}
+    studies = {
+        "fashion_mnist": lambda: _fixed_size("fashion_mnist", 28, 800, 40, (16, 20, 24, 28, 32, 40, 56)),
+        "cifar10": lambda: _fixed_size("cifar10", 32, 900, 48, (16, 24, 28, 32, 40, 48, 64)),
+        "caltech101": _caltech101,
+    }
     config.studies = ConfigDict({name: studies[name]() for name in _NAMES if name in wanted}, sort_keys=False)
     return config
 
@@ -101,29 +105,28 @@ def _rope_vit() -> ConfigDict:
 def _shared() -> ConfigDict:
     study = vit.get_config()
     del study.seed, study.init_from, study.init_head, study.init_resize  # every model starts at random
-    study.model.pooling = "mean"
-    study.model.width = 48
-    study.model.depth = 3
-    study.model.num_heads = 3
+    study.model.update(pooling="mean", width=48, depth=3, num_heads=3)
     study.data.augment = "flip"
     study.optimizer.learning_rate = 2e-3
     study.batch_size = 32  # more steps for as many images
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 500
-    study.checkpoint_every = 100
+    study.update(eval_every=0, eval_batch_size=500, checkpoint_every=100)
     study.measures = ConfigDict({"resolutions": {}})
-    study.measures.resolutions.images = config_dict.placeholder(
-        int
-    )  # of the evaluation split, evenly spread; None: all
+    # Number of images of the evaluation split, evenly spread; None: all.
+    study.measures.resolutions.images = config_dict.placeholder(int)
     study.measures.resolutions.batch_tokens = 16384
     study.measures.resolutions.resize = "torch_bicubic"  # of tables: a method of posjax.encodings.resize
     return study
 
 
-def _fixed_size() -> ConfigDict:
-    """A study on images of one size."""
+def _fixed_size(name: str, side: int, steps: int, tuned_at: int, resolutions: tuple[int, ...]) -> ConfigDict:
+    """Returns the study on images of one size, with warm-up over 50 of its steps."""
     study = _shared()
+    study.data.update(name=name, image_size=(side, side))
     study.data.augment = "resized_crop(0.35) + flip"  # things of several sizes are seen, as in the papers' recipes
+    study.update(steps=steps, batch_size=48)
+    study.optimizer.warmup_steps = study.get_ref("steps") // (steps // 50)
+    study.finetune = finetunes(resolution=tuned_at, steps=steps // 10)
+    study.measures.resolutions.update(images=1000, resolutions=resolutions)
     study.model.patch_size = 4
     study.encodings = encodings(
         learned="learned", alibi="alibi", swin="swin", fire="fire(init_L=9)", pape="pape", compass="compass_rope"
@@ -156,38 +159,10 @@ def axial_ntk(layers: Layers, at: Place) -> str:
     return f"axial_rope(base=100, scaling=ntk(factor={at.factor!r}))"
 
 
-def _fashion_mnist() -> ConfigDict:
-    study = _fixed_size()
-    study.data.name = "fashion_mnist"
-    study.data.image_size = (28, 28)
-    study.steps = 800
-    study.optimizer.warmup_steps = study.get_ref("steps") // 16  # 50
-    study.batch_size = 48
-    study.finetune = finetunes(resolution=40, steps=80)
-    study.measures.resolutions.images = 1000
-    study.measures.resolutions.resolutions = (16, 20, 24, 28, 32, 40, 56)
-    return study
-
-
-def _cifar10() -> ConfigDict:
-    study = _fixed_size()
-    study.data.name = "cifar10"
-    study.data.image_size = (32, 32)
-    study.steps = 900
-    study.optimizer.warmup_steps = study.get_ref("steps") // 18  # 50
-    study.batch_size = 48
-    study.finetune = finetunes(resolution=48, steps=90)
-    study.measures.resolutions.images = 1000
-    study.measures.resolutions.resolutions = (16, 24, 28, 32, 40, 48, 64)
-    return study
-
-
 def _caltech101() -> ConfigDict:
     """Native aspects: a resolution is a largest number of patches; sides twice as long are four times as many."""
     study = _shared()
-    study.data.name = "caltech101"
-    study.data.mode = "native"
-    study.data.max_patches = 64
+    study.data.update(name="caltech101", mode="native", max_patches=64)
     study.data.image_size = (128, 128)  # of tables: no image of 64 patches has more than 16 on a side
     study.model.patch_size = 8
     # Biases of distance are compared on the small sets.
@@ -203,8 +178,7 @@ def _caltech101() -> ConfigDict:
     study.steps = 800
     study.optimizer.warmup_steps = study.get_ref("steps") // 16  # 50
     study.finetune = finetunes(resolution=144, steps=80, learned=None)
-    study.measures.resolutions.images = 600
-    study.measures.resolutions.resolutions = (16, 36, 64, 81, 121, 169, 256)
+    study.measures.resolutions.update(images=600, resolutions=(16, 36, 64, 81, 121, 169, 256))
     return study
 
 
@@ -230,7 +204,6 @@ def finetunes(*, resolution: int, steps: int, learned: Reading = RESIZED) -> Con
     )
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 VIT = Source("Dosovitskiy et al.", 2020, "2010.11929")
 HEO = Source("Heo et al.", 2024, "2403.13298")
 DINOV3 = Source("Simeoni et al.", 2025, "2508.10104")
@@ -349,7 +322,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Images of several sizes",

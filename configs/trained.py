@@ -18,50 +18,16 @@ from ml_collections import ConfigDict
 
 from configs import decoder, vit
 
-_DECODERS = {
-    "none": "none",
-    "sinusoidal": "sinusoidal",
-    "learned": "learned(stddev=1)",  # token embeddings have unit variance here
-    "shaw": "shaw",
-    "transformer_xl": "transformer_xl",
-    "t5": "t5(bidirectional=False)",
-    "rope": "rope",
-    "p_rope": "p_rope",
-    "xpos": "xpos",
-    "alibi": "alibi",
-    "kerple": "kerple",
-    "fire": "fire",
-    "cope": "cope",
-    "cable": "cable",
-    "fox": "fox",
-    "pope": "pope",
-    "path": "path",
-    "inkling": "inkling(extent=128)",
-    "learned_sink": "rope + learned_sink",
-    "hybrid": "rope + window(size=32), rope + window(size=32), none",
-}
-_VITS = {
-    "none": "none",
-    "sinusoidal": "sinusoidal",
-    "learned": "learned",
-    "learned_factorized": "learned_factorized",
-    "sincos2d_mae": "sincos2d_mae",
-    "fourier": "fourier",
-    "axial_rope": "axial_rope(base=100)",
-    "rope_mixed": "rope_mixed",
-    "compass_rope": "compass_rope",
-    "dinov3": "dinov3",
-    "liere": "liere",
-    "swin": "swin",
-    "swin_v2": "swin_v2",
-    "t5": "t5",
-    "alibi": "alibi",
-    "lookhere": "lookhere",
-    "kerple": "kerple",
-    "fire": "fire(init_L=9)",
-    "pape": "pape",
-    "peg": "peg",
-}
+# Token embeddings have unit variance, so the learned table starts with it.
+_DECODERS = decoder.named(
+    "none sinusoidal learned(stddev=1) shaw transformer_xl t5(bidirectional=False) rope p_rope xpos alibi kerple fire cope "
+    "cable fox pope path inkling(extent=128)"
+)
+_DECODERS |= {"learned_sink": "rope + learned_sink", "hybrid": "rope + window(size=32), rope + window(size=32), none"}
+_VITS = decoder.named(
+    "none sinusoidal learned learned_factorized sincos2d_mae fourier axial_rope(base=100) rope_mixed compass_rope dinov3 "
+    "liere swin swin_v2 t5 alibi lookhere kerple fire(init_L=9) pape peg"
+)
 
 
 def get_config() -> ConfigDict:
@@ -82,30 +48,21 @@ def get_config() -> ConfigDict:
 def _decoder() -> ConfigDict:
     study = decoder.get_config()
     study.encodings = ConfigDict(_DECODERS, sort_keys=False)
-    study.data.length, study.data.positions = 128, "window"
-    study.model.width, study.model.depth, study.model.num_heads = 80, 3, 4
+    study.data.update(length=128, positions="window")
+    study.model.update(width=80, depth=3, num_heads=4)
     study.optimizer.learning_rate = 5e-3
-    study.steps = 800
+    study.update(steps=800, batch_size=8, eval_lengths=(128, 256, 512))
     study.optimizer.warmup_steps = study.get_ref("steps") // 20
-    study.batch_size = 8
-    study.eval_lengths = (128, 256, 512)
     study.eval_tokens = 8_193  # 8,192 of them are targets
-    study.eval_every = 0  # at the end only
-    study.checkpoint_every = 400
+    study.update(eval_every=0, checkpoint_every=400)
     return study
 
 
 def _vit() -> ConfigDict:
     study = vit.get_config()
     study.encodings = ConfigDict(_VITS, sort_keys=False)
-    study.model.patch_size = 1
-    study.model.pooling = "mean"
-    study.model.width, study.model.depth, study.model.num_heads = 64, 4, 4
+    study.model.update(patch_size=1, pooling="mean", width=64, depth=4, num_heads=4)
     study.optimizer.learning_rate = 3e-3
-    study.steps = 400
+    study.update(steps=400, batch_size=32, eval_every=0, eval_batch_size=364, checkpoint_every=100)
     study.optimizer.warmup_steps = study.get_ref("steps") // 10
-    study.batch_size = 32
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 364
-    study.checkpoint_every = 100
     return study

@@ -52,7 +52,7 @@ def get_config() -> ConfigDict:
     config.label_smoothing = 0.0
     config.eval_batch_size = 256
     config.log_every = 10
-    config.eval_every = 250
+    config.eval_every = 250  # 0: at the end only
     config.checkpoint_every = 250
     config.keep_last = 2
     config.logger = config_dict.placeholder(str)  # tensorboard, trackio, wandb, wandb_offline; None: none
@@ -72,9 +72,8 @@ def _data() -> ConfigDict:
     data.channels = config_dict.placeholder(int)  # 1 or 3, with image_size; None: those of the set
     data.stream = config_dict.placeholder(bool)  # decode images when a batch needs them; None: if they exceed 4 GiB
     data.workers = 0  # processes that decode streamed images, for each seed; 0: a thread
-    data.crop_fraction = config_dict.placeholder(
-        float
-    )  # share of a side that evaluation sees, with mode="crop"; None: 1
+    # Share of a side that evaluation sees, with mode="crop"; None: 1.
+    data.crop_fraction = config_dict.placeholder(float)
     data.mode = "crop"  # way to image_size: crop, pad, stretch; or native: each image keeps its size
     data.max_patches = 64  # most patches of an image, with mode="native"
     data.min_patches = config_dict.placeholder(int)  # fewest patches where a size is drawn in training; None: not drawn

@@ -42,11 +42,7 @@ from experiments.studies import environment
 
 
 def main(
-    config: ConfigDict,
-    workdir: pathlib.Path,
-    part: tuple[int, int] | None = None,
-    fast_flags: bool = False,
-    **given,
+    config: ConfigDict, workdir: pathlib.Path, part: tuple[int, int] | None = None, fast_flags: bool = False, **given
 ) -> None:
     """Runs a study; `given` are the arguments of `experiments.studies.engine.plan`."""
     if fast_flags:
@@ -66,13 +62,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     """Adds the options that only this command has."""
     many, field = {"nargs": "*", "action": "extend"}, "FIELD=V1,V2: each row is trained at the best; may be repeated"
     variants = "labels of the config's variants and fine-tunes, or specs for a checkpoint: only these are read"
-    parser.add_argument(
-        "--encodings",
-        **many,
-        default=[],
-        metavar="SPEC",
-        help="specs with spaces between them: a row for each; commas make a pattern over layers",
-    )
+    specs = "specs with spaces between them: a row for each; commas make a pattern over layers"
+    parser.add_argument("--encodings", **many, default=[], metavar="SPEC", help=specs)
     parser.add_argument("--seeds", help="0,1,2: the seeds of every row")
     parser.add_argument("--tune", action="append", default=[], metavar="FIELD=VALUES", help=field)
     parser.add_argument("--choose_by", help="a share of the training split, or a split, that --tune chooses by")

@@ -379,9 +379,9 @@ def alone_in(
       ValueError: the workdir is locked, belongs to another command, or is not writable.
     """
     if together:
-        import jax
+        from posjax.training.processes import is_first
 
-        if jax.process_index() > 0:
+        if not is_first():
             yield
             return
     existed = workdir.exists()
@@ -427,8 +427,10 @@ def load(value: str) -> "ConfigDict":
       ValueError: the file is missing, or is not a config.
     """
     name, colon, argument = value.partition(":")
-    path = _find(value, name)
-    spec = importlib.util.spec_from_file_location("_posjax_config", path)
+    found = [path for path in (pathlib.Path(name), _HOME / name) if path.is_file()]  # configs/vit.py, from any folder
+    if not found:
+        raise ValueError(f"--config={value}: there is no file {name!r}; those of posjax are in {_HOME / 'configs'}")
+    spec = importlib.util.spec_from_file_location("_posjax_config", found[0])
     if spec is None:
         raise ValueError(f"--config={value}: {name!r} is not a Python file")
     if str(_HOME) not in sys.path:
@@ -438,18 +440,6 @@ def load(value: str) -> "ConfigDict":
     if not hasattr(module, "get_config"):
         raise ValueError(f"--config={value}: {name!r} has no get_config()")
     return module.get_config(argument) if colon else module.get_config()
-
-
-def _find(value: str, name: str) -> pathlib.Path:
-    """Returns the file, relative to this folder or to the package: configs/vit.py is found from any folder."""
-    places, near = (pathlib.Path(name), _HOME / name), []
-    for path in places:
-        if path.is_file():
-            return path
-        names = difflib.get_close_matches(path.name, [other.name for other in path.parent.glob("*.py")], n=1)
-        near += [path.parent / other for other in names]
-    hint = f"did you mean {near[0]}?" if near else f"those of posjax are in {_HOME / 'configs'}"
-    raise ValueError(f"--config={value}: there is no file {name!r}; {hint}")
 
 
 def set_fields(config: "ConfigDict", overrides: Sequence[str]) -> None:

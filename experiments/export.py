@@ -20,10 +20,11 @@ from experiments import cli
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("export", __doc__)
-    parser.add_argument("--checkpoint", required=True, help="workdir of a run")
-    parser.add_argument("--out", required=True, type=cli.directory, help="folder to write")
-    parser.add_argument("--small", action="store_true", help="write a run of posjax, with parameters in float16")
-    parser.add_argument("--seed", type=int, help="seed of the run (default: the first)")
+    add = parser.add_argument
+    add("--checkpoint", required=True, help="workdir of a run")
+    add("--out", required=True, type=cli.directory, help="folder to write")
+    add("--small", action="store_true", help="write a run of posjax, with parameters in float16")
+    add("--seed", type=int, help="seed of the run (default: the first)")
     args = parser.parse_args(argv)
     return cli.answer(lambda: _export(args), args.imports, traceback=args.traceback)
 

@@ -28,18 +28,12 @@ _GIB = 2**30
 
 
 class Cost(NamedTuple):
-    """What the trainings of a study take, one seed after the other.
-
-    Attributes:
-      flops: operations of all of them.
-      state: bytes of the largest model's parameters and optimizer.
-      disk: bytes of all checkpoints that are kept.
-    """
+    """What the trainings of a study take, one seed after the other."""
 
     trainings: int
-    flops: float
-    state: int
-    disk: int
+    flops: float  # operations of all of them
+    state: int  # bytes of the largest model's parameters and optimizer
+    disk: int  # bytes of all checkpoints that are kept
 
 
 def main(argv: list[str] | None = None) -> int:

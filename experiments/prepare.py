@@ -23,16 +23,17 @@ from experiments import cli
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("prepare", __doc__, imports=False)
+    add = parser.add_argument
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--name", help="the set; --list shows them")
     what.add_argument("--files", metavar="DIR_OR_GLOB", help="texts that become tokens")
     what.add_argument("--list", action="store_true", help="show the known sets")
-    parser.add_argument("--from", dest="source", metavar="DIR", help="directory with the original raw files")
-    parser.add_argument("--data_dir", type=cli.directory, metavar="DIR", help="directory of sets (default: TFDS's)")
-    parser.add_argument("--tokenizer", help="tokenizer.json of --files, or a folder that holds one; bytes for bytes")
-    parser.add_argument("--out", type=cli.directory, metavar="DIR", help="directory of the shards of --files")
-    parser.add_argument("--field", default="text", help="name of the text in tables of --files (default: text)")
-    parser.add_argument("--processes", type=cli.positive, help="number of processes for --files (default: one a core)")
+    add("--from", dest="source", metavar="DIR", help="directory with the original raw files")
+    add("--data_dir", type=cli.directory, metavar="DIR", help="directory of sets (default: TFDS's)")
+    add("--tokenizer", help="tokenizer.json of --files, or a folder that holds one; bytes for bytes")
+    add("--out", type=cli.directory, metavar="DIR", help="directory of the shards of --files")
+    add("--field", default="text", help="name of the text in tables of --files (default: text)")
+    add("--processes", type=cli.positive, help="number of processes for --files (default: one a core)")
     args = parser.parse_args(argv)
     if args.files and not (args.tokenizer and args.out):
         parser.error("--files takes --tokenizer=tokenizer.json and --out=DIR")

@@ -85,7 +85,8 @@ class Progress:
         def on_step(taken: int, report: dict[str, np.ndarray]) -> None:
             if not taken_before:
                 taken_before.append(taken - 1)
-                self.skip(taken - 1)
+                self._bar.initial += taken - 1
+                self._bar.n += taken - 1
             speed = {name.replace("_per_", "/"): f"{report[name]:,.0f}" for name in SPEEDS if name in report}
             speed |= {"mfu": f"{report['mfu']:.1%}"} if "mfu" in report else {}
             speed |= {"data_wait": f"{report['data_wait']:.3f} s"} if "data_wait" in report else {}
@@ -93,8 +94,3 @@ class Progress:
             self._bar.update()
 
         return on_step
-
-    def skip(self, steps: int) -> None:
-        """Counts steps that were taken before."""
-        self._bar.initial += steps
-        self._bar.n += steps

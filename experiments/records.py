@@ -120,10 +120,8 @@ class Record:
             else value
             for name, value in self.metrics.items()
         }
-        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name not in _REQUIRED} | {
-            "guess": {},
-            "speed": {},
-        }
+        defaults = {f.name: f.default for f in dataclasses.fields(self) if f.name not in _REQUIRED}
+        defaults |= {"guess": {}, "speed": {}}
         return {name: value for name, value in written.items() if name not in defaults or value != defaults[name]}
 
 

@@ -35,16 +35,13 @@ class Measurable(NamedTuple):
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("scorecard", __doc__)
-    parser.add_argument("spec", nargs="*", help="encodings to measure; the whole catalogue if none is given")
-    parser.add_argument("--out", type=cli.directory, default=OUT, metavar="DIR", help=f"default: {OUT}")
-    parser.add_argument(
-        "--checkpoint", type=cli.directory, metavar="WORKDIR", help="measure this run's learned encodings"
-    )
-    parser.add_argument(
-        "--missing", action="store_true", help="keep the cards that lie in --out and make those it lacks"
-    )
-    parser.add_argument("--length", type=int, default=256, help="tokens that count as seen (default: 256)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of parameters and contents (default: 0)")
+    add = parser.add_argument
+    add("spec", nargs="*", help="encodings to measure; the whole catalogue if none is given")
+    add("--out", type=cli.directory, default=OUT, metavar="DIR", help=f"default: {OUT}")
+    add("--checkpoint", type=cli.directory, metavar="WORKDIR", help="measure this run's learned encodings")
+    add("--missing", action="store_true", help="keep the cards that lie in --out and make those it lacks")
+    add("--length", type=int, default=256, help="tokens that count as seen (default: 256)")
+    add("--seed", type=int, default=0, help="seed of parameters and contents (default: 0)")
     args = parser.parse_args(argv)
 
     def work() -> None:

@@ -160,9 +160,7 @@ def test_a_stopped_run_has_an_exit_code_of_its_own(call):
     ("arguments", "part"),
     [
         ([], "python -m throwaway --config=configs/throwaway.py --workdir=DIR"),
-        (["--config=y.py"], "did you mean x.py?"),
-        (["--config=configs/vti.py"], f"did you mean {REPO / 'configs' / 'vit.py'}?"),
-        (["--config="], str(REPO / "configs")),
+        (["--config=configs/vti.py"], str(REPO / "configs")),
         (["--config=notes.txt"], "'notes.txt'"),
         (["--config=empty.py"], "'empty.py' has no get_config()"),
         (["--config=broken.py"], "broken.py, line 1"),
@@ -296,17 +294,6 @@ def test_the_compilation_cache_is_filled(tmp_path):
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=REPO, capture_output=True, check=True)
     assert any(tmp_path.iterdir())
-
-
-def test_a_config_hash_ignores_order_and_kind_of_sequence():
-    from posjax.jsonl import config_hash
-
-    config = ConfigDict({"b": {"y": (1, 2), "x": 0.5}, "a": None})
-    assert config_hash(config) == config_hash({"a": None, "b": {"x": 0.5, "y": [1, 2]}})
-    assert len(config_hash(config)) == 12
-    assert config_hash(config) != config_hash({"a": None, "b": {"x": 0.5, "y": [2, 1]}})
-    with pytest.raises(TypeError, match="set"):
-        config_hash({"a": {1}})
 
 
 def test_an_option_may_be_followed_by_several_values(directory):

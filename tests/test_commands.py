@@ -24,7 +24,7 @@ ABLATION = """
 import runpy
 from ml_collections import ConfigDict
 
-def get_config(kept="all"):
+def get_config():
     config = runpy.run_path({quickstart!r})["get_config"]()
     config.name, config.seeds = "small", (0, 1)
     rows = {{"digits_vit": {{"plain": "none", "rope 100": "rope(base=100)"}}, "pydoc_decoder": {{"t5": "t5"}}}}
@@ -38,8 +38,6 @@ def get_config(kept="all"):
     config.studies.digits_vit.model.patch_size = 4
     config.studies.pydoc_decoder.update(dict(steps=20, eval_lengths=(16, 64), eval_batch_size=512))
     config.studies.pydoc_decoder.data.length = 16
-    if kept == "vit":
-        del config.studies["pydoc_decoder"], config.studies.digits_vit.encodings["rope 100"]
     return config
 """
 
@@ -146,24 +144,14 @@ def test_four_devices_compute_what_one_does(training, whole_run, tmp_path):
     assert records(tmp_path / "result.jsonl")[0]["versions"]["devices"] == 4
 
 
-@pytest.fixture(scope="module")
-def ablation(data_dir, tmp_path_factory):
-    """The arguments of a small ablation but for its workdir: two rows of a ViT and one of a decoder."""
-    path = tmp_path_factory.mktemp("config") / "small.py"
-    path.write_text(ABLATION.format(quickstart=str(REPO / "configs" / "quickstart.py"), data_dir=str(data_dir)))
-    return [f"--config={path}"]
-
-
-@pytest.fixture(scope="module")
-def whole_ablation(ablation, tmp_path_factory):
-    workdir = tmp_path_factory.mktemp("ablation")
-    return workdir, succeed("ablate", *ablation, f"--workdir={workdir}")
-
-
 @pytest.mark.thorough
-def test_an_ablation_killed_in_its_second_row_ends_as_if_it_had_not_been(ablation, whole_ablation, tmp_path):
-    whole, shown = whole_ablation
-    arguments = ["ablate", *ablation, f"--workdir={tmp_path}"]
+def test_an_ablation_killed_in_its_second_row_ends_as_if_it_had_not_been(data_dir, tmp_path, tmp_path_factory):
+    """Two rows of a ViT and one of a decoder."""
+    whole = tmp_path_factory.mktemp("ablation")
+    config = whole / "small.py"
+    config.write_text(ABLATION.format(quickstart=str(REPO / "configs" / "quickstart.py"), data_dir=str(data_dir)))
+    shown = succeed("ablate", f"--config={config}", f"--workdir={whole / 'run'}")
+    whole, arguments = whole / "run", ["ablate", f"--config={config}", f"--workdir={tmp_path}"]
 
     def row(name):
         return next((tmp_path / "digits_vit").glob(f"{name}-*"), None)
@@ -193,16 +181,3 @@ def table(out):
     cells = [line.replace("│", " ").split()[:3] for line in lines if "/" not in line]
     assert len(cells) >= 3
     return cells
-
-
-@pytest.mark.thorough
-def test_further_seeds_are_trained_beside_the_finished_ones(ablation, whole_ablation, tmp_path):
-    """Seeds (1, 2) of a workdir that has (0, 1): 1 is there, 2 is new and no copy of another."""
-    whole, _ = whole_ablation
-    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
-    succeed("ablate", f"{ablation[0]}:vit", "--config.seeds=(1,2)", f"--workdir={tmp_path}")
-    found = records(tmp_path / "results.jsonl")
-    assert found[:6] == records(whole / "results.jsonl")
-    assert [(record["row"], record["seed"]) for record in found[6:]] == [("plain", 2)]
-    curves = [record["metrics"]["training loss"] for record in found]
-    assert curves[6] != curves[0] != curves[1]

@@ -110,30 +110,14 @@ def test_pictures_are_told_their_likeliest_classes_and_those_in_folders_of_class
 
 
 def test_what_cannot_be_evaluated_is_one_line(file, tmp_path, capsys):
-    path, model, params = file
-    digits(tmp_path)
-    headless = tmp_path / "headless.safetensors"
-    pretrained.save(headless, *pretrained.load(path, num_classes=0))
-    other = tmp_path / "other.safetensors"
-    params["params"]["head"] = {"kernel": np.zeros((8, 3), np.float32), "bias": np.zeros(3, np.float32)}
-    pretrained.save(other, model.clone(num_classes=3), params)
+    path, _, _ = file
+    (tmp_path / "run").mkdir()
     (tmp_path / "few.txt").write_text("one\ntwo\n")
-    (tmp_path / "empty").mkdir()
-    where, run = f"--data_dir={tmp_path / 'data'}", tmp_path / "run"
-    run.mkdir()
     wrong = {
-        "there is no checkpoint": [f"--checkpoint={tmp_path / 'no.npz'}"],
-        "has no head": [f"--checkpoint={headless}"],
-        "digits has 10 classes, the model 3": [f"--checkpoint={other}", "--data=digits", where],
-        "names 2 classes": [
-            f"--checkpoint={path}",
-            f"--images={tmp_path / 'empty'}",
-            f"--classes={tmp_path / 'few.txt'}",
-        ],
-        "holds no pictures": [f"--checkpoint={path}", f"--images={tmp_path / 'empty'}"],
+        "names 2 classes": [f"--checkpoint={path}", f"--images={tmp_path}", f"--classes={tmp_path / 'few.txt'}"],
         "--resolutions=1,big": [f"--checkpoint={path}", "--resolutions=1,big"],
         "--split": [f"--checkpoint={path}", "--images=x", "--split=test"],
-        "--num_heads": [f"--checkpoint={run}", "--num_heads=2", "--encoding=rope"],
+        "--num_heads": [f"--checkpoint={tmp_path / 'run'}", "--num_heads=2", "--encoding=rope"],
     }
     for message, line in wrong.items():
         assert evaluate.main(line) == 2, message

@@ -56,19 +56,13 @@ def get_config() -> ConfigDict:
     config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3), seeds=(100,), share=0.1))
     config.search = ConfigDict(_SEARCH)
 
-    config.data.name = "books_pd"
-    config.data.eval_split = "test"
-    config.data.length, config.data.positions = _TRAINED, "window"
+    config.data.update(name="books_pd", eval_split="test", length=_TRAINED, positions="window")
     config.data.retrieval = ConfigDict(dict(first_steps=1500, share=0.25, weight=10.0, tasks=("passkey",)))
-    config.model.width, config.model.depth, config.model.num_heads = 64, 2, 4
-    config.optimizer.learning_rate = 3e-3
-    config.optimizer.warmup_steps = 100
-    config.steps = 4500
-    config.batch_size = 8
-    config.eval_every = 0
-    config.checkpoint_every = 600
-    config.eval_lengths = (_TRAINED,)
-    config.eval_tokens = 32_769
+    config.model.update(width=64, depth=2, num_heads=4)
+    config.optimizer.update(learning_rate=3e-3, warmup_steps=100)
+    config.update(
+        steps=4500, batch_size=8, eval_every=0, checkpoint_every=600, eval_lengths=(_TRAINED,), eval_tokens=32_769
+    )
 
     config.encodings = ConfigDict({"rope": "rope"})
     config.variants = ConfigDict({"rope": _variants()}, sort_keys=False)
@@ -105,7 +99,6 @@ def _finetunes() -> ConfigDict:
     return ConfigDict({label: dict(read=read, **how) for label, read in readings.items()}, sort_keys=False)
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 PI = Source("Chen et al.", 2023, "2306.15595")
 YARN = Source("Peng et al.", 2023, "2309.00071")
 LONGROPE = Source("Ding et al.", 2024, "2402.13753")
@@ -252,7 +245,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "A trained RoPE to be read further",

@@ -16,9 +16,8 @@ from configs import algorithmic
 from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, Table, above
 
 _LENGTH = 128
-_HIDDEN = (
-    258  # inside the MLPs of encodings without parameters: 2 x 2 x (2 x 64 + 1) = 516 more, where cope has 512, fox 520
-)
+# Inside the MLPs of encodings without parameters: 2 x 2 x (2 x 64 + 1) = 516 more, where cope has 512, fox 520.
+_HIDDEN = 258
 
 
 def get_config() -> ConfigDict:
@@ -52,13 +51,8 @@ def _flip_flop() -> ConfigDict:
     study.data.name = "flip_flop"
     study.data.length = study.data.shortest = _LENGTH
     study.data.others = ("flip_flop_sparse", "flip_flop_dense")
-    study.eval_lengths = (_LENGTH,)
-    study.eval_examples = 512
-    study.eval_batch_size = 64
-    study.model.kind = "decoder"
-    study.model.embedding_scale = None
-    study.steps = 400
-    study.batch_size = 16
+    study.update(eval_lengths=(_LENGTH,), eval_examples=512, eval_batch_size=64, steps=400, batch_size=16)
+    study.model.update(kind="decoder", embedding_scale=None)
     plain = {label: {"model": {"encoding": label, "mlp_dim": _HIDDEN}} for label in ("none", "rope", "alibi")}
     counting = {label: {"model": {"encoding": label}} for label in ("cope", "fox")}
     study.rows = ConfigDict(plain | counting, sort_keys=False)
@@ -73,7 +67,6 @@ def _longer() -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 COPE = Source("Golovneva et al.", 2024, "2405.18719")
 FOX = Source("Lin et al.", 2025, "2503.02130")
 _TIE = 0.005  # of accuracy: what the ViT paper calls little to no difference
@@ -132,7 +125,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Counting",

@@ -44,24 +44,13 @@ def get_config() -> ConfigDict:
 def _study(heads: int) -> ConfigDict:
     study = decoder.get_config()
     study.encodings = ConfigDict({"none": "none", "rope": "rope", "alibi": "alibi"}, sort_keys=False)
-    study.data.name = "tiny_shakespeare"
-    study.data.length = 128
-    study.data.positions = "window"
-    study.data.eval_split = "test"
-    study.model.width = 64
-    study.model.depth = 2
-    study.model.num_heads = heads
-    study.steps = 800
+    study.data.update(name="tiny_shakespeare", length=128, positions="window", eval_split="test")
+    study.model.update(width=64, depth=2, num_heads=heads)
+    study.update(steps=800, batch_size=8, eval_lengths=(128,), eval_every=0, eval_batch_size=64, checkpoint_every=400)
     study.optimizer.warmup_steps = study.get_ref("steps") // 20  # 40
-    study.batch_size = 8
-    study.eval_lengths = (128,)
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 64
-    study.checkpoint_every = 400
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 PRESS = Source("Press et al.", 2022, "2108.12409")
 _LOSS = {heads: Table("heads", f"heads_{heads}", "loss") for heads in _HEADS}
 
@@ -71,11 +60,7 @@ CLAIMS = (
         PRESS,
         "section 3, slopes by head; our own control, no number",
         "ALiBi's gap to RoPE at the training length shrinks with more heads.",
-        (
-            below(
-                (_LOSS[8]("alibi", 128) - _LOSS[8]("rope", 128)) - (_LOSS[2]("alibi", 128) - _LOSS[2]("rope", 128)),
-            ),
-        ),
+        (below((_LOSS[8]("alibi", 128) - _LOSS[8]("rope", 128)) - (_LOSS[2]("alibi", 128) - _LOSS[2]("rope", 128))),),
         role=CONTROL,
     ),
 )

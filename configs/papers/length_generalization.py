@@ -12,17 +12,11 @@ study: --config.studies.copy.model.width=512 --config.studies.copy.model.depth=1
 
 from ml_collections import ConfigDict
 
-from configs import algorithmic
+from configs import algorithmic, decoder
 from experiments.report.claims import Claim, Contrast, Looked, Question, Source, Table, above, mean
 
-_ENCODINGS = {
-    "none": "none",
-    "sinusoidal": "sinusoidal",
-    "rope": "rope",
-    "alibi": "alibi",
-    "t5": "t5(bidirectional=False)",
-    "fire": "fire(init_L=8.0)",  # a fraction of the longest row in training, as the paper's 512 is of 2048
-}
+# 8 is a fraction of the longest row in training, as the paper's 512 is of 2048.
+_ENCODINGS = decoder.named("none sinusoidal rope alibi t5(bidirectional=False) fire(init_L=8.0)")
 _ABACUS = "(axis(index=0) >> rope()) + (axis(index=1) >> abacus(length=64, max_offset=16, stddev=1))"
 _COUPLED = "position_coupling(max_position={most}) >> learned(stddev=1)"
 # Exact match over all lengths of the test set, mean of three seeds.
@@ -103,14 +97,10 @@ def _scan() -> ConfigDict:
 
 def _study(name: str, *, length: int, steps: int, batch_size: int) -> ConfigDict:
     study = algorithmic.get_config()
-    study.data.name = name
-    study.data.length = length
+    study.data.update(name=name, length=length)
+    study.update(steps=steps, batch_size=batch_size, eval_batch_size=128)
     study.eval_lengths = (length, 3 * length // 2, 2 * length, 3 * length)
-    study.model.kind = "decoder"
-    study.model.embedding_scale = None
-    study.steps = steps
-    study.batch_size = batch_size
-    study.eval_batch_size = 128
+    study.model.update(kind="decoder", embedding_scale=None)
     rows = {label: {"model": {"encoding": spec}} for label, spec in _ENCODINGS.items()}
     study.rows = ConfigDict(rows, sort_keys=False)
     return study
@@ -121,7 +111,6 @@ def _add(study: ConfigDict, label: str, spec: str, positions: str) -> None:
     study.rows[label] = ConfigDict({"model": {"encoding": spec}, "data": {"positions": positions}})
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 KAZEMNEJAD = Source("Kazemnejad et al.", 2023, "2305.19466")
 ABACUS = Source("McLeish et al.", 2024, "2405.17399")
 COUPLING = Source("Cho et al.", 2024, "2405.20671")
@@ -208,7 +197,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Sums of longer numbers",

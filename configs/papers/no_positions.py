@@ -61,27 +61,16 @@ def _bidirectional() -> ConfigDict:
 
 
 def _sized(study: ConfigDict) -> ConfigDict:
-    study.data.name = "tiny_shakespeare"
-    study.data.eval_split = "test"
-    study.data.length = 128
-    study.data.positions = "window"
-    study.model.width = 64
-    study.model.depth = 2
-    study.model.num_heads = 8
-    study.steps = 1500
+    study.data.update(name="tiny_shakespeare", eval_split="test", length=128, positions="window")
+    study.model.update(width=64, depth=2, num_heads=8)
+    study.update(steps=1500, batch_size=8, eval_lengths=(128,), eval_every=0, eval_batch_size=64, checkpoint_every=500)
     study.optimizer.warmup_steps = study.get_ref("steps") // 20
-    study.batch_size = 8
-    study.eval_lengths = (128,)
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 64
-    study.checkpoint_every = 500
     study.checkpoints = config_dict.placeholder(str)  # workdir of a study of lengths
     probe = dict(windows=128, seed=0)  # the number of windows that train_short_test_long scores
     study.measures = ConfigDict({"scores": {}, "positions": probe}, sort_keys=False)
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 HAVIV = Source("Haviv et al.", 2022, "2203.16634")
 _RANDOM = ", random tokens"
 

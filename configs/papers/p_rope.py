@@ -50,26 +50,16 @@ def get_config() -> ConfigDict:
 def _books() -> ConfigDict:
     study = decoder.get_config()
     study.encodings = ConfigDict(_ENCODINGS, sort_keys=False)
-    study.data.name = "books_pd"
-    study.data.eval_split = "test"
-    study.data.length = 1024
-    study.data.positions = "window"
-    study.model.width = 512
-    study.model.depth = 8
-    study.model.num_heads = 8
-    study.model.dtype = "bfloat16"
+    study.data.update(name="books_pd", eval_split="test", length=1024, positions="window")
+    study.model.update(width=512, depth=8, num_heads=8, dtype="bfloat16")
     study.optimizer.learning_rate = 1e-3
-    study.steps = 20_000
+    study.update(
+        steps=20_000, batch_size=64, eval_lengths=(1024,), eval_every=0, eval_batch_size=32, checkpoint_every=2000
+    )
     study.optimizer.warmup_steps = study.get_ref("steps") // 20  # 1000
-    study.batch_size = 64
-    study.eval_lengths = (1024,)
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 32
-    study.checkpoint_every = 2000
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 P_ROPE = Source("Barbero et al.", 2024, "2410.06205")
 _P_ROPE = Table("p_rope", "books", "loss")
 

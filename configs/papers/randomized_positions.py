@@ -60,13 +60,10 @@ def _study(name: str, steps: int) -> ConfigDict:
     study.encodings = ConfigDict(rows, sort_keys=False)
     study.data.name = name
     study.model.vocab_size = 10  # of the largest alphabet: tasks of one size share compiled programs
-    study.steps = steps
-    study.batch_size = 16
-    study.eval_batch_size = 128
+    study.update(steps=steps, batch_size=16, eval_batch_size=128)
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 RUOSS = Source("Ruoss et al.", 2023, "2305.16843")
 _TASKS = ("bucket_sort", "reverse_string", "odds_first", "cycle_navigation")
 _SOLVED = {task: Table("randomized_positions", task, "accuracy") for task in _TASKS}
@@ -150,7 +147,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Longer sequences to be sorted",

@@ -80,11 +80,13 @@ def _of(study: str) -> Callable[[str], Table]:
     return functools.partial(Table, "real_models", study)
 
 
-def _twice(model: str, make: Callable[[Callable[[str], Table]], Expectation]) -> tuple[Expectation, ...]:
-    """Returns an expectation for the weights of a model as they are, and for the weights with noise."""
+_gemma, _minilm, _dino = map(_of, (GEMMA, MINILM, DINO))
 
-    own, noisy = make(_of(model)), make(_of(f"{model} with noise"))
-    return own, noisy._replace(name=f"{noisy.name}, with noise")
+
+def _twice(make: Callable[[Callable[[str], Table]], Expectation]) -> tuple[Expectation, ...]:
+    """Returns an expectation for Gemma's weights as they are, and for the weights with noise."""
+    noisy = make(_of(f"{GEMMA} with noise"))
+    return make(_gemma), noisy._replace(name=f"{noisy.name}, with noise")
 
 
 def _rise(table: Callable[[str], Table], row: str, other: str = OWN) -> Contrast:
@@ -92,11 +94,6 @@ def _rise(table: Callable[[str], Table], row: str, other: str = OWN) -> Contrast
     return table(LOSS)(row) - table(LOSS)(other)
 
 
-def _found(reading: str, length: int) -> Contrast:
-    return _of(MINILM)(FOUND)(reading, length)
-
-
-# Claims of the literature, and the contrasts of our records that decide them.
 BARBERO = Source("Barbero et al.", 2024, "2410.06205")
 GU = Source("Gu et al.", 2024, "2410.10781")
 XIAO = Source("Xiao et al.", 2023, "2309.17453")
@@ -126,12 +123,12 @@ CLAIMS = (
         BARBERO,
         "section 4, figures on Gemma 7B; no number",
         "The slowest frequencies of RoPE carry more of the norms of queries and keys than their share.",
-        _twice(GEMMA, lambda t: above(t(f"{SLOW}, all layers")(OWN), 0.25, "slowest quarter's share of |q||k|")),
+        _twice(lambda t: above(t(f"{SLOW}, all layers")(OWN), 0.25, "slowest quarter's share of |q||k|")),
         doubt=_OF_GEMMA,
         follow_up=(
-            Looked(_of(GEMMA)(f"{SLOW}, global layers")(OWN), "global layers"),
-            Looked(_of(GEMMA)(f"{SLOW}, windowed layers")(OWN), "windowed layers"),
-            Looked(_of(GEMMA)(f"{SLOW}, gains, all layers")(OWN), "by the gains of the norms alone"),
+            Looked(_gemma(f"{SLOW}, global layers")(OWN), "global layers"),
+            Looked(_gemma(f"{SLOW}, windowed layers")(OWN), "windowed layers"),
+            Looked(_gemma(f"{SLOW}, gains, all layers")(OWN), "by the gains of the norms alone"),
         ),
     ),
     Claim(
@@ -140,17 +137,16 @@ CLAIMS = (
         "section 5; no number",
         "Heads that look at the token before need the fastest quarter of the frequencies for it, and not the slowest.",
         _twice(
-            GEMMA,
             lambda t: above(
                 t(BEFORE)("slowest quarter still") - t(BEFORE)("fastest quarter still"),
                 0.1,
                 "attention on the token before: slowest quarter still - fastest quarter still",
-            ),
+            )
         ),
         doubt=_OF_GEMMA,
         follow_up=(
-            Looked(_of(GEMMA)(LEAD)(OWN), "fastest quarter's part of the lead of the token before, in its heads"),
-            Looked(_of(GEMMA)(f"{LEAD}, other heads")(OWN), "in other heads"),
+            Looked(_gemma(LEAD)(OWN), "fastest quarter's part of the lead of the token before, in its heads"),
+            Looked(_gemma(f"{LEAD}, other heads")(OWN), "in other heads"),
         ),
     ),
     Claim(
@@ -159,14 +155,11 @@ CLAIMS = (
         "the paper bounds which frequencies turn too little to be used; as a claim about loss by Oka (2026), openreview "
         "PR1PPxvG9Q; no number",
         "The slowest quarter of the pairs may stop turning for less than 0.02 nats a token.",
-        _twice(GEMMA, lambda t: within(_rise(t, "slowest quarter still"), _FREE, "rise in loss")),
+        _twice(lambda t: within(_rise(t, "slowest quarter still"), _FREE, "rise in loss")),
         doubt=f"{_OF_GEMMA} Texts of 768 tokens.",
         follow_up=(
-            Looked(
-                _rise(_of(GEMMA), "p_rope(0.75), global layers"),
-                "p_rope(0.75) in global layers",
-            ),
-            Looked(_rise(_of(GEMMA), "fastest quarter still"), "fastest quarter still"),
+            Looked(_rise(_gemma, "p_rope(0.75), global layers"), "p_rope(0.75) in global layers"),
+            Looked(_rise(_gemma, "fastest quarter still"), "fastest quarter still"),
         ),
     ),
     Claim(
@@ -175,10 +168,8 @@ CLAIMS = (
         "section 4: pairs that do not turn fully in the context; read by us as 0 to 3 octaves above it; no number",
         "In the mean of heads, the most used pair turns neither fully nor hardly at all in the tokens that a layer sees.",
         (
-            *_twice(
-                GEMMA, lambda t: Expectation(t(f"{BAND}, windowed layers")(OWN), 0.0, 3.0, "windowed layers, octaves")
-            ),
-            *_twice(GEMMA, lambda t: Expectation(t(f"{BAND}, global layers")(OWN), 0.0, 3.0, "global layers, octaves")),
+            *_twice(lambda t: Expectation(t(f"{BAND}, windowed layers")(OWN), 0.0, 3.0, "windowed layers, octaves")),
+            *_twice(lambda t: Expectation(t(f"{BAND}, global layers")(OWN), 0.0, 3.0, "global layers, octaves")),
         ),
         doubt=f"{_OF_GEMMA} Windowed layers have a base of 1e4 and saw 512 tokens, global ones 1e6 and 32,768.",
     ),
@@ -187,7 +178,7 @@ CLAIMS = (
         GU,
         "section 3: sinks in every model that was tried, from 14 million parameters on; no number",
         "Most heads put more than 0.3 of their attention on the first token.",
-        _twice(GEMMA, lambda t: above(t(SINKS)(OWN), 0.5, "heads that are sinks")),
+        _twice(lambda t: above(t(SINKS)(OWN), 0.5, "heads that are sinks")),
         doubt=_OF_GEMMA,
     ),
     Claim(
@@ -195,7 +186,7 @@ CLAIMS = (
         GU,
         "section 4; read as a claim about positions by us; no number",
         "The sink is not of position 0: it stays when all positions are moved by 1,000.",
-        _twice(GEMMA, lambda t: within(t(SINKS)("positions + 1000") - t(SINKS)(OWN), 0.01, "heads that are sinks")),
+        _twice(lambda t: within(t(SINKS)("positions + 1000") - t(SINKS)(OWN), 0.01, "heads that are sinks")),
         doubt="An encoding of differences cannot tell: this holds by construction.",
     ),
     Claim(
@@ -203,14 +194,11 @@ CLAIMS = (
         GU,
         "section 4: the first token, whatever it is; no number",
         "The sink is the first token, and needs no BOS.",
-        _twice(GEMMA, lambda t: above(t(SINKS)("without BOS"), 0.5, "heads that are sinks, without BOS")),
+        _twice(lambda t: above(t(SINKS)("without BOS"), 0.5, "heads that are sinks, without BOS")),
         tried="A second BOS in the middle of a text: it draws attention of its own.",
         remains="Gemma saw a BOS before every text in training; a model without one may do otherwise.",
         follow_up=(
-            Looked(
-                _of(GEMMA)("attention on the second BOS")("BOS again in the middle"),
-                "attention on a second BOS",
-            ),
+            Looked(_gemma("attention on the second BOS")("BOS again in the middle"), "attention on a second BOS"),
         ),
     ),
     Claim(
@@ -219,20 +207,16 @@ CLAIMS = (
         "table 1",
         "A window alone fails, and four first tokens beside it mend that.",
         _twice(
-            GEMMA,
             lambda t: above(
                 _rise(t, "window 96, global layers", "4 sinks and window 96, global layers"),
                 0.5,
                 "loss under a window of 96 in global layers - with 4 sinks too",
-            ),
+            )
         ),
         paper={"perplexity of Llama 2 13B under a window": 5158, "with 4 sinks": 5.40},
         doubt="Global layers alone: windowed ones were trained without the first tokens.",
         follow_up=(
-            Looked(
-                _rise(_of(GEMMA), "4 sinks and window 96, global layers"),
-                "rise with 4 sinks over the model as loaded",
-            ),
+            Looked(_rise(_gemma, "4 sinks and window 96, global layers"), "rise with 4 sinks over the model as loaded"),
         ),
     ),
     Claim(
@@ -242,14 +226,12 @@ CLAIMS = (
         "Massive values stand in queries and keys and not in values.",
         (
             *_twice(
-                GEMMA,
                 lambda t: above(
                     _massive(t, "queries") - _massive(t, "values"), 0.5, "queries - values, channels a head"
-                ),
+                )
             ),
             *_twice(
-                GEMMA,
-                lambda t: above(_massive(t, "keys") - _massive(t, "values"), 0.5, "keys - values, channels a head"),
+                lambda t: above(_massive(t, "keys") - _massive(t, "values"), 0.5, "keys - values, channels a head")
             ),
         ),
         doubt=_OF_GEMMA,
@@ -260,19 +242,17 @@ CLAIMS = (
         "tasks of context fall when massive values are disturbed; no number",
         "Pass keys are lost when massive channels of queries and keys are fixed at their mean, and not with others.",
         _twice(
-            GEMMA,
             lambda t: above(
                 t(PASSKEY)("as many others fixed") - t(PASSKEY)("massive channels fixed"),
                 0.1,
                 "pass keys found: other channels fixed - massive ones",
-            ),
+            )
         ),
         doubt="Means are of one text. Keys stand among repeating sentences, within 768 tokens.",
         tried="The loss: it rises when massive channels are fixed, and hardly with as many others.",
         follow_up=(
             Looked(
-                _rise(_of(GEMMA), "massive channels fixed", "as many others fixed"),
-                "loss, massive channels fixed - others",
+                _rise(_gemma, "massive channels fixed", "as many others fixed"), "loss, massive channels fixed - others"
             ),
         ),
     ),
@@ -282,13 +262,13 @@ CLAIMS = (
         "the paper trains such layers; SWAN (2504.08719) and DroPE (2512.12167) convert trained ones by further training; "
         "read as a claim without training by us; no number",
         "Global layers can do without RoPE at once.",
-        _twice(GEMMA, lambda t: below(_rise(t, "no rope, global layers"), _FREE, "rise in loss")),
+        _twice(lambda t: below(_rise(t, "no rope, global layers"), _FREE, "rise in loss")),
         doubt=_OF_GEMMA,
         tried="p_rope(0.75) in the same layers, which keeps the fastest three quarters.",
         remains="A short fine-tune, which the papers have.",
         follow_up=(
             Looked(
-                _of(GEMMA)(PASSKEY)("no rope, global layers") - _of(GEMMA)(PASSKEY)(OWN),
+                _gemma(PASSKEY)("no rope, global layers") - _gemma(PASSKEY)(OWN),
                 "pass keys found: without rope - as loaded",
             ),
         ),
@@ -309,8 +289,8 @@ CLAIMS = (
         tried="The same steps with RoPE in all layers stand beside it.",
         remains="The papers train for thousands of times as long.",
         follow_up=(
-            Looked(_of(f"{GEMMA} tuned")(LOSS)(OWN) - _of(GEMMA)(LOSS)(OWN), "tuned with RoPE - as loaded"),
-            Looked(_rise(_of(GEMMA), "no rope, global layers"), "without RoPE there, not tuned - as loaded"),
+            Looked(_of(f"{GEMMA} tuned")(LOSS)(OWN) - _gemma(LOSS)(OWN), "tuned with RoPE - as loaded"),
+            Looked(_rise(_gemma, "no rope, global layers"), "without RoPE there, not tuned - as loaded"),
         ),
     ),
     Claim(
@@ -319,16 +299,13 @@ CLAIMS = (
         "figures on Llama 2; read for layers without their window by us; no number",
         "Where layers look further than in training, YaRN does better than PI and NTK without training.",
         (
-            *_twice(GEMMA, lambda t: below(_rise(t, _opened("YaRN"), _opened("PI")), name="YaRN - PI, loss")),
-            *_twice(GEMMA, lambda t: below(_rise(t, _opened("YaRN"), _opened("NTK")), name="YaRN - NTK, loss")),
+            *_twice(lambda t: below(_rise(t, _opened("YaRN"), _opened("PI")), name="YaRN - PI, loss")),
+            *_twice(lambda t: below(_rise(t, _opened("YaRN"), _opened("NTK")), name="YaRN - NTK, loss")),
         ),
         doubt="The window of 512 taken off, 768 tokens: a factor of 1.5. 32,768 tokens and more were not read here.",
         follow_up=(
-            Looked(
-                _rise(_of(GEMMA), "no window, windowed layers"),
-                "no window alone, rise in loss",
-            ),
-            Looked(_rise(_of(GEMMA), _opened("YaRN")), "with YaRN, rise in loss"),
+            Looked(_rise(_gemma, "no window, windowed layers"), "no window alone, rise in loss"),
+            Looked(_rise(_gemma, _opened("YaRN")), "with YaRN, rise in loss"),
         ),
     ),
     Claim(
@@ -336,7 +313,7 @@ CLAIMS = (
         OLSSON,
         "section 4; no number",
         "A head looks behind the earlier copy of a random token.",
-        _twice(GEMMA, lambda t: above(t("induction score")(OWN, 6), 0.5, "best head of the first global layer")),
+        _twice(lambda t: above(t("induction score")(OWN, 6), 0.5, "best head of the first global layer")),
         doubt=_OF_GEMMA,
     ),
     Claim(
@@ -344,7 +321,7 @@ CLAIMS = (
         SINHA,
         "our own control, no number",
         "A shift of all positions changes nothing for RoPE.",
-        _twice(GEMMA, lambda t: within(_rise(t, "positions + 1000"), 1e-3, "rise in loss, positions + 1,000")),
+        _twice(lambda t: within(_rise(t, "positions + 1000"), 1e-3, "rise in loss, positions + 1,000")),
         role=CONTROL,
     ),
     Claim(
@@ -352,13 +329,13 @@ CLAIMS = (
         SINHA,
         "sentences that begin at later positions; figures on GPT-2, OPT and RoBERTa; no number",
         "A model with a table reads a text otherwise when all positions are shifted.",
-        (above(_of(MINILM)(MOVED)("positions + 64"), 0.01, "cosine distance, positions + 64"),),
+        (above(_minilm(MOVED)("positions + 64"), 0.01, "cosine distance, positions + 64"),),
         doubt="An embedding model, and no loss.",
         follow_up=(
-            Looked(_of(MINILM)("components for 90 %")("the table"), "components for 90 % of the table's variance"),
-            Looked(_of(MINILM)("components for 90 %")("a random walk"), "of a random walk's"),
-            Looked(_of(MINILM)(RADIUS)("the table"), "spread of the radius of the table's largest helix"),
-            Looked(_of(MINILM)(RADIUS)("a random walk"), "of a random walk's"),
+            Looked(_minilm("components for 90 %")("the table"), "components for 90 % of the table's variance"),
+            Looked(_minilm("components for 90 %")("a random walk"), "of a random walk's"),
+            Looked(_minilm(RADIUS)("the table"), "spread of the radius of the table's largest helix"),
+            Looked(_minilm(RADIUS)("a random walk"), "of a random walk's"),
         ),
     ),
     Claim(
@@ -368,16 +345,16 @@ CLAIMS = (
         "Words that are inserted at the start move an embedding further than at the end.",
         (
             above(
-                _of(MINILM)(MOVED)("words inserted at the start") - _of(MINILM)(MOVED)("words inserted at the end"),
+                _minilm(MOVED)("words inserted at the start") - _minilm(MOVED)("words inserted at the end"),
                 name="cosine distance, start - end",
             ),
         ),
         paper={"most that is lost at the start beyond the end, per cent of the cosine": 12.3},
         doubt="What stands at the start shifts all words behind it by 64 rows of the table, which alone moves the embedding.",
         follow_up=(
-            Looked(_of(MINILM)(MOVED)("positions + 64"), "the shift alone"),
+            Looked(_minilm(MOVED)("positions + 64"), "the shift alone"),
             Looked(
-                _of(MINILM)(MOVED)("words removed at the start") - _of(MINILM)(MOVED)("words removed at the end"),
+                _minilm(MOVED)("words removed at the start") - _minilm(MOVED)("words removed at the end"),
                 "words removed, start - end",
             ),
         ),
@@ -390,10 +367,7 @@ CLAIMS = (
         (
             above(
                 mean(
-                    [
-                        _of(MINILM)(FOUND)("interpolated", at) - _of(MINILM)(FOUND)("truncated", at)
-                        for at in (1024, 2048, 4096)
-                    ]
+                    [_minilm(FOUND)("interpolated", at) - _minilm(FOUND)("truncated", at) for at in (1024, 2048, 4096)]
                 ),
                 name="pass keys retrieved, interpolated - truncated, mean of 1,024 to 4,096 tokens",
             ),
@@ -405,9 +379,9 @@ CLAIMS = (
         VIT,
         "figure 7 centre; no number",
         "A ViT's table is mostly a code of the row plus a code of the column.",
-        (above(_of(DINO)(BOTH)("the table"), 0.5, BOTH),),
+        (above(_dino(BOTH)("the table"), 0.5, BOTH),),
         doubt="DINOv2 resizes its table as a picture in training, to our knowledge, which may teach it neighbours.",
-        follow_up=(Looked(_of(DINO)(BOTH)("the table with its rows shuffled"), "its rows shuffled"),),
+        follow_up=(Looked(_dino(BOTH)("the table with its rows shuffled"), "its rows shuffled"),),
     ),
     Claim(
         "resized-tables-keep-features",
@@ -416,14 +390,14 @@ CLAIMS = (
         "A ViT keeps its features better at half the size if its table is resized by interpolation than if it is cut.",
         (
             above(
-                _of(DINO)(CLS)("252x252, torch_bicubic") - _of(DINO)(CLS)("252x252, not resized"),
+                _dino(CLS)("252x252, torch_bicubic") - _dino(CLS)("252x252, not resized"),
                 name="cosine of the class token to that at 518x518, resized - not resized",
             ),
         ),
         doubt="Photographs of 128 pixels, enlarged; images are stretched.",
         follow_up=(
-            Looked(_of(DINO)(CLS)("252x252, torch_bicubic"), "cosine, resized"),
-            Looked(_of(DINO)(CLS)("other images"), "cosine to other images"),
+            Looked(_dino(CLS)("252x252, torch_bicubic"), "cosine, resized"),
+            Looked(_dino(CLS)("other images"), "cosine to other images"),
         ),
     ),
     Claim(
@@ -431,9 +405,9 @@ CLAIMS = (
         VIT,
         "table 8; read as a claim about features by us",
         "Features change when the patches of an image are shuffled and their positions stay in place.",
-        (below(_of(DINO)(CLS)("patches shuffled, positions in place"), 0.95, "cosine of the class token"),),
+        (below(_dino(CLS)("patches shuffled, positions in place"), 0.95, "cosine of the class token"),),
         paper={"accuracy without positions": 0.614, "with a 1-D table": 0.642},
         doubt="Patches are shuffled too: content and position are not parted.",
-        follow_up=(Looked(_of(DINO)(CLS)("patches shuffled with their positions"), "shuffled with their positions"),),
+        follow_up=(Looked(_dino(CLS)("patches shuffled with their positions"), "shuffled with their positions"),),
     ),
 )

@@ -20,17 +20,7 @@ from ml_collections import ConfigDict
 from configs import decoder
 from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, Table, above, below, rise
 
-_ROWS = (
-    "none",
-    "sinusoidal",
-    "rope",
-    "alibi",
-    "kerple",
-    "t5(bidirectional=False)",
-    "fire",
-    "fox",
-    "inkling(extent=128)",
-)
+_ROWS = "none sinusoidal rope alibi kerple t5(bidirectional=False) fire fox inkling(extent=128)"
 
 
 def get_config() -> ConfigDict:
@@ -53,20 +43,14 @@ def get_config() -> ConfigDict:
     )
     config.seeds = (0, 1, 2, 3, 4)
     config.tune = ConfigDict(dict(learning_rates=(1e-3, 3e-3, 1e-2), seeds=(100,), share=0.1))
-    config.data.name = "tiny_shakespeare"
-    config.data.eval_split = "test"
-    config.data.length, config.data.positions = 128, "window"
+    config.data.update(name="tiny_shakespeare", eval_split="test", length=128, positions="window")
     config.data.retrieval = ConfigDict(dict(share=1.0, weight=10.0, tasks=("passkey",)))
-    config.model.width, config.model.depth, config.model.num_heads = 64, 2, 4
-    config.optimizer.learning_rate = 3e-3
-    config.optimizer.warmup_steps = 75
-    config.steps = 1500
-    config.batch_size = 16
-    config.eval_every = 0
-    config.checkpoint_every = 500
-    config.eval_lengths = (128,)
-    config.eval_tokens = 16_385
-    config.encodings = ConfigDict({spec.partition("(")[0]: spec for spec in _ROWS}, sort_keys=False)
+    config.model.update(width=64, depth=2, num_heads=4)
+    config.optimizer.update(learning_rate=3e-3, warmup_steps=75)
+    config.update(
+        steps=1500, batch_size=16, eval_every=0, checkpoint_every=500, eval_lengths=(128,), eval_tokens=16_385
+    )
+    config.encodings = ConfigDict(decoder.named(_ROWS), sort_keys=False)
     config.measures = ConfigDict(sort_keys=False)
     config.measures.lengths = ConfigDict(dict(documents=1, bytes=1024, stride=0.5, batch_tokens=8192))
     config.measures.lengths.lengths = (128, 256, 512, 1024)
@@ -75,7 +59,6 @@ def get_config() -> ConfigDict:
     return config
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 KAZEMNEJAD = Source("Kazemnejad et al.", 2023, "2305.19466")
 FIRE = Source("Li et al.", 2023, "2310.04418")
 SANDWICH = Source("Chi et al.", 2022, "2212.10356")
@@ -126,7 +109,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Something to be found in text",

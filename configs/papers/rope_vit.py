@@ -51,24 +51,17 @@ def _cifar10() -> ConfigDict:
     del study.seed, study.init_from, study.init_head, study.init_resize  # every model starts at random
     study.encodings = ConfigDict(_ENCODINGS, sort_keys=False)
     study.variants = ConfigDict({"learned": {"learned": None, "learned, resized": RESIZED}})
-    study.data.name = "cifar10"
-    study.data.image_size = (32, 32)
+    study.data.update(name="cifar10", image_size=(32, 32))
     study.data.augment = "resized_crop(0.35) + flip"  # things of several sizes are seen, as in the paper's recipe
-    study.model.variant = "S/4"
-    study.model.pooling = "mean"
-    study.model.drop_path = 0.1
+    study.model.update(variant="S/4", pooling="mean", drop_path=0.1)
     study.steps = 39_000  # 200 epochs
+    study.update(batch_size=256, checkpoint_every=3900, eval_every=0, eval_batch_size=500)
     study.optimizer.warmup_steps = study.get_ref("steps") // 40  # 5 epochs
-    study.batch_size = 256
-    study.checkpoint_every = 3900
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 500
     study.measures = ConfigDict({"resolutions": dict(images=10_000, resolutions=(32, 48, 56, 64))})
     study.measures.resolutions.update(batch_tokens=16384, resize="torch_bicubic")
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 HEO = Source("Heo et al.", 2024, "2403.13298")
 _ROPE_VIT = Table("rope_vit", "cifar10", "accuracy")
 

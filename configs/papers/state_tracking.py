@@ -17,10 +17,10 @@ On an accelerator, with the lengths that the claims of results/README.md are abo
 
 from ml_collections import ConfigDict
 
-from configs import algorithmic
+from configs import algorithmic, decoder
 from experiments.report.claims import CONTROL, Claim, Expectation, Looked, Question, Source, Table, above
 
-_ENCODINGS = ("none", "rope", "alibi", "fox", "cope", "grape_ap", "stick_breaking", "path", "inkling(extent=64)")
+_ENCODINGS = "none rope alibi fox cope grape_ap stick_breaking path inkling(extent=64)"
 
 
 def get_config() -> ConfigDict:
@@ -78,19 +78,13 @@ def _study(
     name: str, *, shortest: int, lengths: tuple[int, ...], depth: int, steps: int, batch_size: int
 ) -> ConfigDict:
     study = algorithmic.get_config()
-    study.data.name = name
-    study.data.shortest, study.data.length = shortest, lengths[0]
-    study.eval_lengths = lengths
-    study.model.kind = "decoder"
-    study.model.embedding_scale = None
-    study.model.depth, study.model.num_heads = depth, 2
-    study.steps, study.batch_size = steps, batch_size
-    study.eval_batch_size = 128
-    study.encodings = ConfigDict({spec.partition("(")[0]: spec for spec in _ENCODINGS}, sort_keys=False)
+    study.data.update(name=name, shortest=shortest, length=lengths[0])
+    study.update(eval_lengths=lengths, steps=steps, batch_size=batch_size, eval_batch_size=128)
+    study.model.update(kind="decoder", embedding_scale=None, depth=depth, num_heads=2)
+    study.encodings = ConfigDict(decoder.named(_ENCODINGS), sort_keys=False)
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 PATH = Source("Yang et al.", 2025, "2505.16381")
 STICKS = Source("Tan et al.", 2024, "2410.17980")
 INKLING = Source("Thinking Machines", 2026, elsewhere="the model Inkling, in transformers 5.24")
@@ -196,7 +190,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "A state to be tracked",

@@ -23,20 +23,11 @@ from configs import decoder
 from experiments.report.claims import PUBLISHED, REPEAT, Claim, Looked, Question, Source, Table, above, below, rise
 
 ARGUMENTS = ("", "books")  # of get_config: each is a study of its own
-_ENCODINGS = {
-    "none": "none",
-    "sinusoidal": "sinusoidal",
-    "learned": "learned(stddev=1)",  # token embeddings have unit variance here
-    "rope": "rope",
-    "t5": "t5(bidirectional=False)",
-    "alibi": "alibi",
-    "kerple": "kerple",
-    "sandwich": "sandwich",
-    "fire": "fire",
-    "xpos": "xpos",
-    "fox": "fox",
-    "inkling": "inkling(extent=128)",
-}
+# Token embeddings have unit variance, so the learned table starts with it.
+_ENCODINGS = (
+    "none sinusoidal learned(stddev=1) rope t5(bidirectional=False) alibi kerple sandwich fire xpos fox "
+    "inkling(extent=128)"
+)
 
 
 def get_config(what: str = "") -> ConfigDict:
@@ -60,22 +51,15 @@ def get_config(what: str = "") -> ConfigDict:
     config.seeds = (0, 1, 2, 3, 4)
     config.tune = ConfigDict(dict(learning_rates=(3e-3, 1e-2, 3e-2), seeds=(100,), share=0.1))
 
-    config.data.name = "tiny_shakespeare"
-    config.data.eval_split = "test"
-    config.data.length, config.data.positions = 128, "window"
+    config.data.update(name="tiny_shakespeare", eval_split="test", length=128, positions="window")
     config.data.retrieval = ConfigDict(dict(share=0.0, weight=10.0, tasks=()))  # text alone
     config.model.width, config.model.depth, config.model.num_heads = 64, 2, 8
     config.model.length = 4096  # of a learned table
     config.optimizer.learning_rate = 3e-3
-    config.steps = 1500
+    config.update(steps=1500, batch_size=8, checkpoint_every=500, eval_every=0, eval_lengths=(128,), eval_tokens=16_385)
     config.optimizer.warmup_steps = config.get_ref("steps") // 20
-    config.batch_size = 8
-    config.checkpoint_every = 500
-    config.eval_every = 0
-    config.eval_lengths = (128,)
-    config.eval_tokens = 16_385
 
-    config.encodings = ConfigDict(_ENCODINGS, sort_keys=False)
+    config.encodings = ConfigDict(decoder.named(_ENCODINGS), sort_keys=False)
     config.rows = ConfigDict({"sinusoidal, trained at 512": _longer(config)}, sort_keys=False)
     config.measures = ConfigDict()
     config.measures.lengths = ConfigDict(dict(documents=1, bytes=8192, stride=0.5, batch_tokens=8192))
@@ -115,7 +99,6 @@ def _longer(config: ConfigDict) -> ConfigDict:
     )
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 PRESS = Source("Press et al.", 2022, "2108.12409")
 HAVIV = Source("Haviv et al.", 2022, "2203.16634")
 ROPE = Source("Su et al.", 2021, "2104.09864")
@@ -296,7 +279,6 @@ _TRAIN_SHORT = (
 
 CLAIMS = (*_TRAIN_SHORT, *_beyond(_BOOKS, "-books", REPEAT))
 
-# The choices of users that the records of this study answer.
 _LONGER = ("sinusoidal, trained at 512",)
 QUESTIONS = (
     Question(

@@ -83,23 +83,14 @@ def _study(injection: str) -> ConfigDict:
     study = vit.get_config()
     labels = list(_ENCODINGS) if injection == "stem" else ["1-D", "2-D"]
     study.encodings = ConfigDict({label: _ENCODINGS[label] for label in labels}, sort_keys=False)
-    study.data.name = "cifar10"
-    study.data.augment = "flip"
-    study.model.injection = injection
-    study.model.patch_size = 4
-    study.model.width = 48
-    study.model.depth = 4
+    study.data.update(name="cifar10", augment="flip")
+    study.model.update(injection=injection, patch_size=4, width=48, depth=4)
     study.optimizer.learning_rate = 3e-3
-    study.steps = 2400
+    study.update(steps=2400, batch_size=48, eval_every=0, eval_batch_size=500, checkpoint_every=600)
     study.optimizer.warmup_steps = study.get_ref("steps") // 10  # 240
-    study.batch_size = 48
-    study.eval_every = 0  # at the end only
-    study.eval_batch_size = 500
-    study.checkpoint_every = 600
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 VIT = Source("Dosovitskiy et al.", 2020, "2010.11929")
 CPVT = Source("Chu et al.", 2021, "2102.10882")
 LOOKHERE = Source("Fuller et al.", 2024, "2405.13985")
@@ -158,12 +149,7 @@ CLAIMS = (
         LOOKHERE,
         "abstract, mean over encodings, ImageNet at the trained resolution",
         "Heads that look one way, with nothing learned, are ahead of learned tables.",
-        (
-            above(
-                _STEM("LookHere") - mean([_STEM("1-D"), _STEM("2-D")]),
-                name="LookHere - mean of 1-D and 2-D",
-            ),
-        ),
+        (above(_STEM("LookHere") - mean([_STEM("1-D"), _STEM("2-D")]), name="LookHere - mean of 1-D and 2-D"),),
         {"points": 1.6},
         tried="Another data set, and whether it is ahead of no encoding here.",
         remains="Trainings and images of the paper's size: its views drop what lies outside them, and with few heads a patch "
@@ -202,7 +188,6 @@ CLAIMS = (
     ),
 )
 
-# The choices of users that the records of this study answer.
 QUESTIONS = (
     Question(
         "Images of one size, a second set",

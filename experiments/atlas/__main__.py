@@ -19,18 +19,11 @@ RESULTS = pathlib.Path(__file__).parents[2] / "results"
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     parser = cli.parser("atlas", __doc__)
-    parser.add_argument(
-        "--out", type=cli.directory, default=cli.RUNS / "atlas", metavar="DIR", help=f"(default: {cli.RUNS / 'atlas'})"
-    )
-    parser.add_argument("--results", type=pathlib.Path, default=RESULTS, metavar="DIR", help="folder of records")
-    parser.add_argument(
-        "--compare",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="SPEC",
-        help="specs, or patterns over layers, to compare",
-    )
+    add, out = parser.add_argument, cli.RUNS / "atlas"
+    add("--out", type=cli.directory, default=out, metavar="DIR", help=f"(default: {out})")
+    add("--results", type=pathlib.Path, default=RESULTS, metavar="DIR", help="folder of records")
+    about = "specs, or patterns over layers, to compare"
+    add("--compare", nargs="+", action="extend", default=[], metavar="SPEC", help=about)
     args = parser.parse_args(argv)
     return cli.answer(lambda: _write(args), args.imports, traceback=args.traceback)
 

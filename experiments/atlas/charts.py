@@ -9,20 +9,15 @@ from typing import Any
 import altair as alt
 
 VALUES = "values"  # the named data of all charts
+_TOOLTIP = [
+    alt.Tooltip(f"{name}:N", title=title) for name, title in (("label", "row"), ("where", "at"), ("text", "mean"))
+]
 
 
 def charts() -> dict[str, Any]:
     """Returns {name: Vega-Lite}."""
     made = {"lines": lines(), "dots": dots(), "depth": depth()}
     return {name: chart.to_dict() for name, chart in made.items()}
-
-
-def _tooltip() -> list[alt.Tooltip]:
-    return [
-        alt.Tooltip("label:N", title="row"),
-        alt.Tooltip("where:N", title="at"),
-        alt.Tooltip("text:N", title="mean"),
-    ]
 
 
 def lines() -> alt.LayerChart:
@@ -38,7 +33,7 @@ def lines() -> alt.LayerChart:
     )
     line = base.mark_line(strokeWidth=2).encode(y=y, color=color, strokeDash=alt.StrokeDash("dash:N", scale=None))
     point = base.mark_point(filled=True, size=50, opacity=1).encode(
-        y=y, color=color, shape=alt.Shape("shape:N", scale=None), tooltip=_tooltip()
+        y=y, color=color, shape=alt.Shape("shape:N", scale=None), tooltip=_TOOLTIP
     )
     trained = base.transform_filter("datum.trained > 0").transform_aggregate(trained="min(trained)")
     rule = trained.mark_rule(strokeDash=[4, 4], opacity=0.7).encode(x="trained:Q")
@@ -54,7 +49,7 @@ def dots() -> alt.LayerChart:
     x = alt.X("mean:Q", scale=alt.Scale(zero=False), axis=alt.Axis(title=None, tickCount=6))
     bar = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", scale=alt.Scale(zero=False)), x2="high:Q", color=color)
     point = base.mark_point(filled=True, size=70, opacity=1).encode(
-        x=x, color=color, shape=alt.Shape("shape:N", scale=None), tooltip=_tooltip()
+        x=x, color=color, shape=alt.Shape("shape:N", scale=None), tooltip=_TOOLTIP
     )
     seeds = base.transform_flatten(["seeds"]).mark_tick(thickness=1, opacity=0.6).encode(x="seeds:Q", color=color)
     none = alt.Chart(alt.NamedData(name=VALUES)).transform_filter("datum.reference")
@@ -71,7 +66,7 @@ def depth() -> alt.FacetChart:
             x=alt.X("length:O", axis=alt.Axis(title="length", labelAngle=0, format="d")),
             y=alt.Y("depth:O", axis=alt.Axis(title="depth")),
             color=alt.Color("share:Q", scale=alt.Scale(domain=[0, 100], scheme="viridis"), legend=None),
-            tooltip=[*_tooltip()],
+            tooltip=_TOOLTIP,
         )
     )
     text = cell.mark_text(fontSize=11).encode(

@@ -75,14 +75,10 @@ def _row(record: Record, style: Style) -> dict[str, Any]:
 
 
 _SAW = "M-0.5,-1L0,-0.5L0.5,-1L1,-0.5L0.5,0L1,0.5L0.5,1L0,0.5L-0.5,1L-1,0.5L-0.5,0L-1,-0.5Z"  # a diagonal cross
+_PENTAGON = "M0,-1L0.95,-0.31L0.59,0.81L-0.59,0.81L-0.95,-0.31Z"
 _SHAPES = {
     **{"o": "circle", "s": "square", "D": "diamond", "^": "triangle-up", "v": "triangle-down", "P": "cross"},
-    **{
-        "<": "triangle-left",
-        ">": "triangle-right",
-        "X": _SAW,
-        "p": "M0,-1L0.95,-0.31L0.59,0.81L-0.59,0.81L-0.95,-0.31Z",
-    },
+    **{"<": "triangle-left", ">": "triangle-right", "X": _SAW, "p": _PENTAGON},
 }
 _AXES = {"pixel": "pixels a side", "patch": "patches"}
 

@@ -9,7 +9,6 @@ that the model was not trained on.
 import json
 import pathlib
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -78,12 +77,6 @@ def _rounded(values: Any) -> Any:
     return np.round(np.asarray(values, np.float64), 3).tolist()
 
 
-def _looks() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for kind, measure in (("decoder", look_at_decoder), ("vit", look_at_vit)):
-        for folder in sorted(path for path in (FOLDER / kind).iterdir() if path.is_dir()):
-            yield kind, folder.name, measure(folder)
-
-
 def main(argv: list[str] | None = None) -> int:
     """Runs the command line; returns the exit code."""
     args = cli.parser("atlas.trained", __doc__).parse_args(argv)
@@ -91,14 +84,15 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _write() -> None:
-    from experiments.progress import bar, caption
+    from experiments.progress import bar
     from posjax.files import replace_file
 
     found: dict[str, dict[str, Any]] = {"decoder": {}, "vit": {}}
-    with bar(len(list(FOLDER.glob("*/*/run.json"))), "model") as progress:
-        for kind, name, made in _looks():
-            found[kind][name] = made
-            caption(progress, name)
+    folders = sorted(path.parent for path in FOLDER.glob("*/*/run.json"))
+    with bar(len(folders), "model") as progress:
+        for folder in folders:
+            kind = folder.parent.name
+            found[kind][folder.name] = look_at_decoder(folder) if kind == "decoder" else look_at_vit(folder)
             progress.update()
     replace_file(FILE, json.dumps(found, separators=(",", ":")).encode() + b"\n")
     print(f"wrote {FILE}")

@@ -125,9 +125,7 @@ def _points(study: StudyRecords, column: Column, look: Mapping[str, Style]) -> D
     for y, row in enumerate(study.rows):
         if values := finite_values(study.values(row, *column)):
             interval, color = mean_interval(values).scaled(unit.scale), look[row].color
-            spread = (
-                np.linspace(-0.07, 0.07, len(values)) if len(values) > 1 else np.zeros(1)
-            )  # equal ones can be counted
+            spread = np.linspace(-0.07, 0.07, len(values)) * (len(values) > 1)  # equal seeds can be counted
             axes.scatter(unit.scale * np.array(values), y + 0.22 + spread, s=10, color=color, alpha=0.55, linewidths=0)
             half = None if math.isnan(interval.half_width) else interval.half_width
             bar = dict(fmt=look[row].marker, color=color, markersize=5.5, elinewidth=1.6, capsize=3, capthick=1.2)
@@ -378,9 +376,8 @@ def plain_axes(axes: Axes) -> None:
 def draw_line(axes: Axes, made: RowCurve, style: Style) -> None:
     """Draws a mean with its band."""
     face = style.color if style.filled else "white"
-    marks = (
-        dict(marker=style.marker, markersize=4.5, markerfacecolor=face) if style.marker and len(made.x) <= 16 else {}
-    )
+    marked = style.marker and len(made.x) <= 16
+    marks = dict(marker=style.marker, markersize=4.5, markerfacecolor=face) if marked else {}
     grey = style is REFERENCE
     axes.plot(made.x, made.mean, color=style.color, linestyle=style.dash, linewidth=1.1 if grey else 1.5, **marks)
     if not grey:

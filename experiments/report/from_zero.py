@@ -1,6 +1,6 @@
 """docs/from_zero.md and docs/zh/from_zero.md: the templates beside this file, with posjax's numbers in their braces.
 
-Both languages get the same rows and numbers. tests/experiments/report/test_from_zero.py works each of them out again.
+Both languages get the same rows and numbers.
 """
 
 import functools

@@ -20,15 +20,7 @@ from ml_collections import ConfigDict
 
 from experiments.records import TUNING, Record, Records, read_records
 from experiments.report import figures, paper, table, trends
-from experiments.report.claims import (
-    FAILS,
-    NOT_RUN,
-    Expectation,
-    Folders,
-    Judged,
-    judge_claims,
-    looked_at,
-)
+from experiments.report.claims import FAILS, NOT_RUN, Expectation, Folders, Judged, judge_claims, looked_at
 from experiments.report.figures import Drawn
 from experiments.report.statistics import LEVEL, Estimate, finite_values, is_whole
 from experiments.report.studies import study_of
@@ -146,11 +138,10 @@ def in_config_order(records: Iterable[Record], config: ConfigDict) -> Records:
     def place(record: Record) -> int:
         return places.get((record.study, record.row), places.get((record.study, None), len(order)))
 
-    def headed(record: Record) -> Record:
-        metrics = dict(sorted(record.metrics.items(), key=lambda item: item[0] != first))
-        return dataclasses.replace(record, metrics=metrics)
+    def metrics(record: Record) -> dict:
+        return dict(sorted(record.metrics.items(), key=lambda item: item[0] != first))
 
-    return Records(map(headed, sorted(records, key=place)))
+    return Records(dataclasses.replace(each, metrics=metrics(each)) for each in sorted(records, key=place))
 
 
 def _learned(records: Records) -> tuple[Records, list[str]]:
@@ -400,11 +391,9 @@ def how_to_read(records: Records, tables: Sequence[StudyTable], judged: Sequence
     """Returns the footnotes of all tables and figures."""
     tests = sorted({made.tests for made in tables})
     runs = [frozenset(record.run for record in rows) for rows in records.rows]
-    paired = (
-        f"t tests, paired by {_units_of_repetition(records)[:-1]} where rows read the same weights and else Welch's"
-    )
-    paired = paired if len(runs) > len(set(runs)) else "Welch's t tests"
-    units = _units_of_repetition(records)
+    units, tested = _units_of_repetition(records), "Welch's t tests"
+    if len(runs) > len(set(runs)):
+        tested = f"t tests, paired by {units[:-1]} where rows read the same weights and else Welch's"
     left_out = " and leave out the sampling of the test set" if units == "seeds" else ""
     parts = [
         f"Numbers are means over {units} ± half-widths of 95 % Student t intervals, which are not corrected{left_out}."
@@ -412,15 +401,15 @@ def how_to_read(records: Records, tables: Sequence[StudyTable], judged: Sequence
     if tests and tests[-1]:
         parts.append(
             f"The best mean of a column is bold and {table.TIED} stands before what is not clearly behind it; *better* and "
-            f"*worse* are clear differences to the row that the column names, *not settled* are unclear ones: {paired}, at "
+            f"*worse* are clear differences to the row that the column names, *not settled* are unclear ones: {tested}, at "
             f"{LEVEL:g} after Holm's correction over the tests of a table "
             f"({' to '.join(map(str, sorted({tests[0], tests[-1]})))})."
         )
     if judged:
-        tested = f"{judged[0].tests} claims of this study" if judged[0].tests > 1 else "one claim of this study"
+        family = f"{judged[0].tests} claims of this study" if judged[0].tests > 1 else "one claim of this study"
         parts.append(
             "A claim *holds* if ours lies in the range that it says and *fails at this size* if ours lies outside, each "
-            f"after Holm's correction over the {tested} with records; else it is *not settled*."
+            f"after Holm's correction over the {family} with records; else it is *not settled*."
         )
     times = [record.step_time for record in records if record.step_time is not None]
     parts += ["A step is one of all seeds together, divided by their number."] if times else []

@@ -10,16 +10,7 @@ from ml_collections import ConfigDict
 from experiments.records import Records, StudyRecords
 from experiments.report import figures
 from experiments.report.figures import Drawn, XAxis
-from experiments.report.statistics import (
-    LEVEL,
-    Estimate,
-    RowCurve,
-    difference_of,
-    is_whole,
-    judge_family,
-    line,
-    term,
-)
+from experiments.report.statistics import LEVEL, Estimate, RowCurve, difference_of, is_whole, judge_family, line, term
 from experiments.report.units import unit_of
 from posjax.describe.figures import GREY, INK
 from posjax.describe.markdown import escape_markdown, grid

@@ -107,13 +107,8 @@ def estimate(samples: Iterable[tuple[float, Iterable[float]]]) -> Estimate:
 
     Args:
       samples: (weight, [n] one finite value per seed) of each sample.
-
-    Raises:
-      ValueError: there are no samples, a sample has no values, or a value is not finite.
     """
-    found = [(weight, _checked(values)) for weight, values in samples]
-    if not found:
-        raise ValueError("an estimate needs at least one sample; got none")
+    found = [(weight, [float(value) for value in values]) for weight, values in samples]
     value = math.fsum(weight * statistics.mean(values) for weight, values in found)
     if any(len(values) < 2 for _, values in found):
         return Estimate(value, math.nan, 0.0)
@@ -138,9 +133,6 @@ def mean_interval(values: Iterable[float]) -> Interval:
 
     Args:
       values: [n] one finite value per seed. One value has no half-width (nan).
-
-    Raises:
-      ValueError: there are no values, or a value is not finite.
     """
     return estimate([(1.0, values)]).interval()
 
@@ -151,13 +143,11 @@ class WeightedCell(NamedTuple):
     Attributes:
       values: {seed: value}; None if the value is not finite.
       runs: names of the trained weights, or of the texts that one model is measured on; terms of the same are paired.
-      name: name of the cell for messages.
     """
 
     weight: float
     values: Mapping[int, float | None]
     runs: Hashable
-    name: str = ""
 
 
 def term(study: StudyRecords, row: str, metric: str, at: At = None, weight: float = 1.0) -> WeightedCell:
@@ -167,17 +157,16 @@ def term(study: StudyRecords, row: str, metric: str, at: At = None, weight: floa
     """
     records = study.rows.get(row, ())
     runs = frozenset(record.data_digest if record.each else record.run for record in records)
-    name = f"{metric} of {row!r}" if at is None else f"{metric} of {row!r} at {at}"
-    return WeightedCell(weight, study.values(row, metric, at), runs, name)
+    return WeightedCell(weight, study.values(row, metric, at), runs)
 
 
 def contrast(terms: Sequence[WeightedCell]) -> Estimate:
     """Estimates the sum of the terms, paired by seed if they read the same weights, else as independent samples.
 
-    Pairs use the seeds that all terms of the same weights share.
+    Pairs use the seeds that all terms of the same weights share. All values are finite.
 
     Raises:
-      ValueError: a value is missing or not finite, or rows of the same weights share no seed.
+      ValueError: rows of the same weights share no seed.
     """
     samples: dict[Hashable, list[WeightedCell]] = {}
     for one in terms:
@@ -201,11 +190,8 @@ def _by_seed(terms: Sequence[WeightedCell]) -> list[float]:
     """Returns the sum of the terms for each seed that all of them have; sums that differ by roundings alone become equal."""
     seeds = [seed for seed in terms[0].values if all(seed in cell.values for cell in terms)]
     if not seeds:
-        names = " and ".join(dict.fromkeys(cell.name for cell in terms))
-        raise ValueError(f"{names} have no seed in common: there is nothing to compare")
-    for cell in terms:
-        if failed := [seed for seed in seeds if not _is_finite(cell.values[seed])]:
-            raise ValueError(f"{cell.name} is not finite at seeds {failed}")
+        known = " and ".join(str([*cell.values]) for cell in terms)
+        raise ValueError(f"rows of the same weights have no seed in common, {known}: there is nothing to compare")
     parts = np.array([[cell.weight * cell.values[seed] for cell in terms] for seed in seeds], float)
     sums, rounding = [math.fsum(row) for row in parts], _ROUNDING * np.abs(parts).max()
     if np.ptp(sums) > rounding:
@@ -344,12 +330,3 @@ def _on_axis(values: Mapping[int, float | None], geometric: bool) -> dict[int, f
 def finite_note(finite: int, seeds: int) -> str:
     """Returns ``3/5 finite`` if only 3 of 5 seeds gave a finite value; "" if all did."""
     return f"{finite}/{seeds} finite" if finite < seeds else ""
-
-
-def _checked(values: Iterable[float]) -> list[float]:
-    values = [float(value) for value in values]
-    if not values:
-        raise ValueError("an interval needs at least one value; got none")
-    if not all(map(math.isfinite, values)):
-        raise ValueError(f"values must be finite, got {values}: count the runs that failed and pass the others")
-    return values

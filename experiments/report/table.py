@@ -232,11 +232,8 @@ def tables(study: StudyRecords, name: str, against: Sequence[str] = (), deviatio
     groups += [[Column(metric, at) for at in ats] for metric, ats in metrics.items() if len(ats) > 1]
     made = []
     for index, columns in enumerate(groups):
-        ends = (
-            headline_columns(study)
-            if index == 0
-            else [c for c in columns if c.at in (study.trained_at, columns[-1].at)]
-        )
+        ends = [column for column in columns if column.at in (study.trained_at, columns[-1].at)]
+        ends = ends if index else headline_columns(study)
         compared = [column for column in ends if column in columns and unit_of(column.metric).best is not None]
         metric = words(columns[0].metric)
         title = (name or metric) if index == 0 and singles else f"{name}, {metric}" if name else metric

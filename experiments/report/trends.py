@@ -84,12 +84,10 @@ def _gains(first: StudyRecords, last: StudyRecords, column: Column) -> list[str]
     least = min(ends, key=lambda row: contrast(ends[row]).value)
     other = [cell._replace(weight=-cell.weight) for cell in ends[least]]
     judged = judge_family({row: contrast([*terms, *other]) for row, terms in ends.items() if row != least})
-    changes = []
-    for row, verdict in judged.items():
-        interval = verdict.estimate.interval()
-        changes.append(
-            f"{row} {better_or_worse(interval.mean, interval.half_width, unit.digits, verdict.separated)[0]}"
-        )
+    changes = [
+        f"{row} {better_or_worse(*verdict.estimate.interval(), unit.digits, verdict.separated)[0]}"
+        for row, verdict in judged.items()
+    ]
     gained = f"From {first.name.replace('_', ' ')} to {last.name.replace('_', ' ')} {least} gains least"
     return [f"{gained}; beside it {', '.join(changes)} ({unit.of_differences}, after Holm's correction)."]
 

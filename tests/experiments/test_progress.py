@@ -20,7 +20,6 @@ def test_a_log_has_lines_and_nothing_before_the_first_step(monkeypatch, capsys):
     monkeypatch.undo()
     with pytest.raises(ValueError, match="early"), progress.Progress(2) as steps:
         steps.row("first")
-        steps.skip(1)
         raise ValueError("early")
     assert capsys.readouterr().err == ""
 

@@ -45,9 +45,8 @@ def get_config() -> ConfigDict:
         "stands behind at least half a window."
     )
     config.data.name = "fineweb_edu"
-    config.model.scan, config.model.remat = True, "full"
-    config.batch_size = 64
-    config.accumulate = 8
+    config.model.update(scan=True, remat="full")
+    config.update(batch_size=64, accumulate=8)
     config.optimizer.b2 = 0.95
     kept = ("PI", "NTK", "YaRN")
     variants = extrapolate_pretrained.variants()
@@ -55,8 +54,7 @@ def get_config() -> ConfigDict:
     config.finetune = ConfigDict({"loaded": _tunings()}, sort_keys=False)
     config.measures.lengths.update(documents=8, bytes=32_768, batch_tokens=32_768)
     config.measures.lengths.lengths = (_TRAINED, 2 * _TRAINED, _LONG, 2 * _LONG)
-    config.measures.retrieval.lengths = (_TRAINED, 2 * _TRAINED, _LONG)
-    config.measures.retrieval.examples = 64
+    config.measures.retrieval.update(lengths=(_TRAINED, 2 * _TRAINED, _LONG), examples=64)
     return config
 
 
@@ -70,7 +68,6 @@ def _tunings() -> ConfigDict:
     return ConfigDict(dropped | tuned, sort_keys=False)
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 DROPE = Source("Gelberg et al.", 2025, "2512.12167")
 YARN = Source("Peng et al.", 2023, "2309.00071")
 _PASSKEY = Table("extend_360m", "extend_360m", "passkey exact match")

@@ -47,22 +47,14 @@ def get_config() -> ConfigDict:
     )
     config.seeds = (0,)
 
-    config.data.name = "long_documents"
-    config.data.eval_split = "test"
-    config.data.length, config.data.positions = _LENGTH, "window"
-    config.model.width, config.model.depth, config.model.num_heads = 768, 12, 12
-    config.model.dtype = "bfloat16"
-    config.model.scan = True
-    config.optimizer.learning_rate = 2e-3
-    config.optimizer.b2 = 0.95
+    config.data.update(name="long_documents", eval_split="test", length=_LENGTH, positions="window")
+    config.model.update(width=768, depth=12, num_heads=12, dtype="bfloat16", scan=True)
+    config.optimizer.update(learning_rate=2e-3, b2=0.95)
     config.steps = 5120
     config.optimizer.warmup_steps = 512  # 256 Mi tokens
-    config.batch_size = 32
-    config.accumulate = 4
-    config.eval_every = 0  # at the end only
-    config.eval_lengths = (_LENGTH,)
-    config.eval_batch_size = 2
-    config.checkpoint_every = 512
+    config.update(
+        batch_size=32, accumulate=4, eval_every=0, eval_lengths=(_LENGTH,), eval_batch_size=2, checkpoint_every=512
+    )
     config.encodings = ConfigDict(_ENCODINGS, sort_keys=False)
     config.measures = ConfigDict()
     config.measures.lengths = ConfigDict(dict(documents=8, bytes=65_536, stride=0.5, batch_tokens=65_536))
@@ -70,7 +62,6 @@ def get_config() -> ConfigDict:
     return config
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 FOX = Source("Lin et al.", 2025, "2503.02130")
 _LOSS = Table("fox_125m", "fox_125m", "loss in sliding windows")
 

@@ -19,16 +19,10 @@ length, exact match: T5 79.9 %, none 79.7, ALiBi 43.8, rotary 28.3, absolute 5.7
 
 from ml_collections import ConfigDict
 
-from configs import algorithmic
+from configs import algorithmic, decoder
 from experiments.report.claims import Claim, Source, Table, above, mean
 
-_ENCODINGS = {
-    "none": "none",
-    "t5": "t5(bidirectional=False)",
-    "alibi": "alibi",
-    "rope": "rope(fraction=0.25)",
-    "sinusoidal": "sinusoidal",
-}
+_ENCODINGS = decoder.named("none t5(bidirectional=False) alibi rope(fraction=0.25) sinusoidal")
 _PROBLEMS = {
     "copy": "copy_string",
     "reverse": "reverse_string",
@@ -64,27 +58,16 @@ def get_config() -> ConfigDict:
 
 def _study(name: str) -> ConfigDict:
     study = algorithmic.get_config()
-    study.data.name = name
-    study.data.length = 20
-    study.eval_lengths = (20, 25, 30, 35, 40)
-    study.model.kind = "decoder"
-    study.model.width, study.model.depth, study.model.num_heads = 768, 12, 12
-    study.model.embedding_scale = None
-    study.model.dropout = 0.1
-    study.model.dtype = "bfloat16"
-    study.model.scan = True
-    study.optimizer.learning_rate = 3e-5
-    study.optimizer.weight_decay = 0.05
-    study.optimizer.b2 = 0.999
-    study.steps = 40_000
+    study.data.update(name=name, length=20)
+    study.update(eval_lengths=(20, 25, 30, 35, 40), steps=40_000, batch_size=64, checkpoint_every=5000)
+    study.model.update(kind="decoder", width=768, depth=12, num_heads=12, embedding_scale=None)
+    study.model.update(dropout=0.1, dtype="bfloat16", scan=True)
+    study.optimizer.update(learning_rate=3e-5, weight_decay=0.05, b2=0.999)
     study.optimizer.warmup_steps = study.get_ref("steps") * 6 // 100
-    study.batch_size = 64
-    study.checkpoint_every = 5000
     study.encodings = ConfigDict(_ENCODINGS, sort_keys=False)
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 KAZEMNEJAD = Source("Kazemnejad et al.", 2023, "2305.19466")
 _TABLES = {task: Table("length_107m", task, "exact match") for task in _PROBLEMS}
 

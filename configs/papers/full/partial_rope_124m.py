@@ -57,27 +57,19 @@ def get_config() -> ConfigDict:
     )
     config.seeds = (0, 1, 2)
 
-    config.data.name = "fineweb"
-    config.data.length, config.data.positions = 1024, "stream"
+    config.data.update(name="fineweb", length=1024, positions="stream")
     config.model.vocab_size = 50_304  # 50,257 tokens in whole tiles
-    config.model.width, config.model.depth, config.model.num_heads = 768, 12, 12
-    config.model.dtype = "bfloat16"
-    config.model.scan = True
-    config.optimizer.learning_rate = 1.8e-3
-    config.optimizer.b2 = 0.95
+    config.model.update(width=768, depth=12, num_heads=12, dtype="bfloat16", scan=True)
+    config.optimizer.update(learning_rate=1.8e-3, b2=0.95)
     config.steps = 4768  # 2.5 billion tokens
     config.optimizer.warmup_steps = 256
     config.batch_size = 512  # 524,288 tokens
     config.accumulate = 32  # parts of a batch
-    config.eval_every = 0  # at the end only
-    config.eval_lengths = (1024,)
-    config.eval_tokens = 10_485_761
-    config.checkpoint_every = 500
+    config.update(eval_every=0, eval_lengths=(1024,), eval_tokens=10_485_761, checkpoint_every=500)
     config.encodings = ConfigDict(_ENCODINGS, sort_keys=False)
     return config
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 P_ROPE = Source("Barbero et al.", 2024, "2410.06205")
 PARTIAL = Source("Khan", 2026, "2603.11611")
 _LOSS = Table("partial_rope_124m", "partial_rope_124m", "loss")

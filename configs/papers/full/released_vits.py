@@ -56,8 +56,7 @@ def get_config(sizes: str = "small,base") -> ConfigDict:
 def _study(size: str) -> ConfigDict:
     study = finetune.get_config("vit")
     del study.seed
-    study.data.name = "imagenet2012"
-    study.data.eval_split = "validation"
+    study.data.update(name="imagenet2012", eval_split="validation")
     study.data.fraction = 0.1  # of the images that make DINOv3's head
     study.data.image_size = (224, 224)
     study.steps = 0
@@ -71,7 +70,6 @@ def _study(size: str) -> ConfigDict:
     return study
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 HEO = Source("Heo et al.", 2024, "2403.13298")
 _SMALL, _BASE = (Table("released_vits", size, "accuracy") for size in ("small", "base"))
 

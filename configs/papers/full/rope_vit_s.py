@@ -42,23 +42,17 @@ def get_config() -> ConfigDict:
         "repeat(3) + inception_crop(224) + flip + three_augment + color_jitter(0.3) + mixup(0.8) + cutmix(1.0)"
     )
     config.data.crop_fraction = None
-    config.loss = "bce"
-    config.ema = 0.99996
-    config.model.pooling = "cls"
-    config.model.pre_logits = None
-    config.model.layer_scale = 1e-4
+    config.update(loss="bce", ema=0.99996)
+    config.model.update(pooling="cls", pre_logits=None, layer_scale=1e-4)
     config.steps = 250_000  # 400 epochs of 625 steps
-    config.optimizer.name = "lamb"
-    config.optimizer.learning_rate = 4e-3
+    config.optimizer.update(name="lamb", learning_rate=4e-3)
     config.optimizer.final_share = 0.0025  # to 1e-5
-    config.optimizer.weight_decay = 0.03
-    config.optimizer.warmup_steps = 3125
+    config.optimizer.update(weight_decay=0.03, warmup_steps=3125)
     config.batch_size = 2048
     config.encodings = ConfigDict(_ENCODINGS, sort_keys=False)
     return config
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 HEO = Source("Heo et al.", 2024, "2403.13298")
 _ACCURACY = Table("rope_vit_s", "rope_vit_s", "accuracy")
 

@@ -18,20 +18,12 @@ mixed RoPE 80.9 and 81.8. Fuller et al. (2024), 2405.13985: LookHere is ahead of
 
 from ml_collections import ConfigDict
 
-from configs import vit
+from configs import decoder, vit
 from experiments.report.claims import Claim, Source, Table, above
 from experiments.studies.readings import RESIZED
 
-_ENCODINGS = {
-    "none": "none",
-    "learned": "learned",
-    "sincos2d": "sincos2d_big_vision",
-    "axial_rope": "axial_rope(base=100)",
-    "rope_mixed": "rope_mixed",
-    "dinov3": "dinov3",
-    "alibi": "alibi",
-    "lookhere": "lookhere",
-}
+_ENCODINGS = decoder.named("none learned") | {"sincos2d": "sincos2d_big_vision"}
+_ENCODINGS |= decoder.named("axial_rope(base=100) rope_mixed dinov3 alibi lookhere")
 _SIZES = (144, 192, 224, 288, 384, 512)
 
 
@@ -49,24 +41,14 @@ def get_config() -> ConfigDict:
     config.notes = "A row is an encoding as it was trained; of learned, the table resized."
     config.seeds = (0,)
 
-    config.data.name = "imagenet2012"
-    config.data.eval_split = "validation"
-    config.data.image_size = (224, 224)
-    config.data.crop_fraction = 0.875
+    config.data.update(name="imagenet2012", eval_split="validation", image_size=(224, 224), crop_fraction=0.875)
     config.data.augment = (
         "inception_crop(224, least_area=0.05, resample='bilinear') + flip + randaug(2, 10) + mixup(0.2)"
     )
-    config.model.variant = "S/16"
-    config.model.pooling = "mean"
-    config.model.pre_logits = 384
-    config.model.dtype = "bfloat16"
+    config.model.update(variant="S/16", pooling="mean", pre_logits=384, dtype="bfloat16")
     config.steps = 112_590  # 90 epochs of 1,281,167 images
-    config.optimizer.warmup_steps = 10_000
-    config.optimizer.weight_decay = 0.1
-    config.batch_size = 1024
-    config.eval_batch_size = 1024
-    config.eval_every = 12_510
-    config.checkpoint_every = 2502
+    config.optimizer.update(warmup_steps=10_000, weight_decay=0.1)
+    config.update(batch_size=1024, eval_batch_size=1024, eval_every=12_510, checkpoint_every=2502)
     config.encodings = ConfigDict(_ENCODINGS, sort_keys=False)
     config.variants = ConfigDict({"learned": {"learned": None, "learned, resized": RESIZED}})
     config.measures = ConfigDict({"resolutions": dict(images=50_000, resolutions=_SIZES)})
@@ -74,7 +56,6 @@ def get_config() -> ConfigDict:
     return config
 
 
-# Claims of the literature, and the contrasts of our records that decide them.
 HEO = Source("Heo et al.", 2024, "2403.13298")
 LOOKHERE = Source("Fuller et al.", 2024, "2405.13985")
 _ACCURACY = Table("vit_s16_i1k", "vit_s16_i1k", "accuracy")

@@ -1,24 +1,15 @@
-// @ts-check
 "use strict";
 
 /**
  * What all pages share: data, the list of pages, elements, and the way from an address to a page.
- *
  * A page is {name, title, render(root, query)}: it fills `root` for what stands behind "?" in its address,
  * `#/name?key=value`, and is shown in the menu unless `hidden` is true.
- * @typedef {{name: string, title: string, hidden?: boolean, render: (root: HTMLElement, query: URLSearchParams) => void}} Page
  */
 const atlas = (() => {
-  /** @type {Record<string, any>} */
   const sets = {};
-  /** @type {Page[]} */
   const pages = [];
 
-  /**
-   * Adds a set of data; without a value, gives the one that was added.
-   * @param {string} name
-   * @param {any} [value]
-   */
+  /** Adds a set of data; without a value, gives the one that was added. */
   function data(name, value) {
     if (value !== undefined) sets[name] = value;
     if (!(name in sets)) throw new Error(`no data are named ${name}`);
@@ -29,13 +20,7 @@ const atlas = (() => {
     pages.push(page);
   }
 
-  /**
-   * An element: el("p", {class: "note"}, "text", el("b", {}, "more")). Properties that are functions are listeners.
-   * @param {string} tag
-   * @param {Record<string, any>} [properties]
-   * @param {...(Node|string|number|null)} children
-   * @returns {any}
-   */
+  /** An element: el("p", {class: "note"}, "text", el("b", {}, "more")). Properties that are functions are listeners. */
   function el(tag, properties = {}, ...children) {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(properties)) {
@@ -47,34 +32,23 @@ const atlas = (() => {
     return made;
   }
 
-  /**
-   * A table with a name, which scrolls sideways. A cell is text, a number, an element, or a list of them.
-   * @param {string} name @param {any[]} head @param {any[][]} rows
-   * @param {{first?: string, cell?: string, table?: string, caption?: string}} [look] tag of the first cells, and classes
-   */
+  /** A table with a name, which scrolls sideways. A cell is text, a number, an element, or a list of them. */
   function table(name, head, rows, {first = "th", cell = "", table = "", caption} = {}) {
-    const made = (/** @type {any} */ each, /** @type {number} */ at) => (at || first === "td" ? el("td", {class: cell || null}, ...[each].flat()) : el("th", {scope: "row"}, ...[each].flat()));
+    const made = (each, at) => (at || first === "td" ? el("td", {class: cell || null}, ...[each].flat()) : el("th", {scope: "row"}, ...[each].flat()));
     return el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": name}, el("table", {class: table || null}, caption ? el("caption", {}, caption) : null,
       el("thead", {}, el("tr", {}, ...head.map((each) => el("th", {scope: "col"}, each)))),
       el("tbody", {}, ...rows.map((row) => el("tr", {}, ...row.map(made))))));
   }
 
-  /**
-   * The address of a page.
-   * @param {string} name
-   * @param {Record<string, string|number>} [query]
-   */
   function href(name, query = {}) {
     const given = new URLSearchParams(Object.entries(query).map(([key, value]) => [key, String(value)]));
     return `#/${name}${given.size ? `?${given}` : ""}`;
   }
 
-  /** The page of a title in the menu. @param {string} title */
   const titled = (title) => pages.find((each) => each.title === title);
 
-  /** A page that says that an address is of none. @param {string} address @returns {Page} */
   function missing(address) {
-    const render = (/** @type {HTMLElement} */ main) => main.append(el("h1", {}, `There is no page ${address}`),
+    const render = (main) => main.append(el("h1", {}, `There is no page ${address}`),
       el("p", {}, "The address may be misspelt, or of another version of the atlas. The pages are:"),
       el("ul", {}, ...pages.filter((each) => !each.hidden).map((each) => el("li", {}, el("a", {href: href(each.name)}, each.title)))));
     return {name: "", title: "No such page", render};
@@ -85,7 +59,7 @@ const atlas = (() => {
     const address = location.hash.replace(/^#\/?/, "");
     const [, name = "", query = ""] = /^#\/([^?]*)(?:\?(.*))?$/.exec(location.hash) ?? [];
     const found = address === "" ? pages[0] : pages.find((each) => each.name === name) ?? missing(address.split("?")[0]);
-    const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+    const main = document.getElementById("main");
     main.replaceChildren();
     try {
       found.render(main, new URLSearchParams(query));
@@ -103,9 +77,9 @@ const atlas = (() => {
 
   /** Draws the menu and the first page, and follows the address from then on. */
   function start() {
-    const menu = /** @type {HTMLElement} */ (document.getElementById("menu"));
-    const button = /** @type {HTMLElement} */ (document.getElementById("pages"));
-    const open = (/** @type {boolean} */ to) => button.setAttribute("aria-expanded", String(to)); // the menu of a narrow page
+    const menu = document.getElementById("menu");
+    const button = document.getElementById("pages");
+    const open = (to) => button.setAttribute("aria-expanded", String(to)); // the menu of a narrow page
     button.addEventListener("click", () => open(button.getAttribute("aria-expanded") === "false"));
     menu.append(el("ul", {}, ...pages.filter((each) => !each.hidden).map((each) => el("li", {}, el("a", {href: href(each.name)}, each.title)))));
     document.getElementById("theme")?.addEventListener("click", () => {

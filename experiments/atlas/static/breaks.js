@@ -1,22 +1,15 @@
-// @ts-check
 "use strict";
 
 /** Live bugs of other codebases, each with a switch that turns it on. */
 (() => {
   const {data, el} = atlas;
-  /** @typedef {{low: number, high: number, levels: number, full: number, right: (number|null)[][], wrong: (number|null)[][]}} Cells */
-  /** @typedef {{name: string, group: string, title: string, switch: string, spec: string, about: string, right: string, wrong: string, kind: string, what: string, across: string, down: string, marked: [number, number]|null, first: number, refusal: string, row: string, audit: string|null, finds: string|null, code: string, difference: number|null, cells: Cells}} Bug */
 
-  /** The numbers of one picture. @param {Cells} cells @param {boolean} on @returns {(number|null)[][]} */
   function values(cells, on) {
     const step = (cells.high - cells.low) / cells.levels;
     return (on ? cells.wrong : cells.right).map((row) => row.map((level) => (level === null ? null : cells.low + step * level)));
   }
 
-  /**
-   * Rows and columns as cells; the patch that looks is framed.
-   * @param {CanvasRenderingContext2D} context @param {number} width @param {number} height @param {any} colors @param {Bug} bug @param {boolean} on
-   */
+  /** Rows and columns as cells; the patch that looks is framed. */
   function drawCells(context, width, height, colors, bug, on) {
     const rows = values(bug.cells, on);
     const [x, y, wide] = live.heat(context, width, height, colors, {rows, range: [bug.cells.low, bug.cells.full], across: bug.across, down: bug.down, first: bug.first});
@@ -27,9 +20,9 @@
     context.strokeRect(x + bug.marked[1] * side, y + bug.marked[0] * side, side, side);
   }
 
-  /** The lines of a bug: the right one, and with the bug on the wrong one, too. @param {Bug} bug @param {boolean} on */
+  /** The lines of a bug: the right one, and with the bug on the wrong one, too. */
   function series(bug, on) {
-    const line = (/** @type {boolean} */ wrong) => values(bug.cells, wrong)[0].map((y, x) => /** @type {[number, number]} */ ([bug.first + x, y ?? NaN]));
+    const line = (wrong) => values(bug.cells, wrong)[0].map((y, x) => [bug.first + x, y ?? NaN]);
     const right = {label: "right", color: live.COLORS[0], points: line(false), dots: bug.cells.right[0].length <= 24};
     return on ? [right, {label: "with the bug", color: live.COLORS[1], dash: live.DASHES[1], points: line(true), dots: bug.cells.right[0].length <= 24}] : [right];
   }
@@ -47,7 +40,7 @@
     return {height: live.square(rows, columns), most: bug.kind === "matrix" ? 320 : 360};
   }
 
-  /** The colours of a picture; beyond the last one it stays. @param {Bug} bug */
+  /** The colours of a picture; beyond the last one it stays. */
   function legend(bug) {
     const {low, high, full, right, wrong} = bug.cells;
     const colors = live.legend([low, full], right.concat(wrong).some((row) => row.includes(null)));
@@ -56,22 +49,18 @@
     return colors;
   }
 
-  /** How much the bug changes, or what posjax says instead of a number. @param {Bug} bug */
+  /** How much the bug changes, or what posjax says instead of a number. */
   function size(bug) {
     if (bug.refusal) return el("p", {}, "posjax refuses: ", el("code", {}, bug.refusal));
     return el("p", {}, "Largest difference: ", el("strong", {}, live.number(bug.difference ?? NaN)), ` (${bug.what}), by posjax on `, el("code", {}, bug.spec), ".");
   }
 
-  /** The command that finds the bug in somebody's code. @param {Bug} bug */
   function audited({audit, finds}) {
     if (!audit) return null;
     return el("p", {}, el("a", {href: "audit.html"}, "The audit finds it"), ": ", el("code", {}, audit), ` says “${finds}”.`);
   }
 
-  /**
-   * One bug; gives its element and the function that turns it on or off.
-   * @param {Bug} bug
-   */
+  /** One bug; gives its element and the function that turns it on or off. */
   function shown(bug) {
     let on = false;
     const said = el("p", {class: "seen", "aria-live": "polite"});
@@ -107,7 +96,7 @@
   }
 
   function render(root, query) {
-    const {breaks, others: names} = /** @type {{breaks: Bug[], others: string[]}} */ (data("breaks"));
+    const {breaks, others: names} = data("breaks");
     const made = breaks.map((bug) => ({bug, ...shown(bug)}));
     const groups = [...new Set(breaks.map((bug) => bug.group))];
     const all = el("input", {type: "checkbox", role: "switch", id: "switch-all", change: () => made.forEach((each) => each.turn(all.checked))});

@@ -1,4 +1,3 @@
-// @ts-check
 "use strict";
 
 /** One encoding: its formula, what it declares, what was measured, where it is from and how it is used. */
@@ -7,11 +6,6 @@
   const {rich, math} = words;
   const MANY = 6; // rows of a table before it is folded
 
-  /**
-   * Text to copy, behind its name.
-   * @param {string} name
-   * @param {string} text
-   */
   function copied(name, text) {
     const code = el("code", {}, text);
     const said = el("span", {class: "note", role: "status"});
@@ -33,21 +27,21 @@
   }
 
   function formula(card) {
-    const letters = data("cards").letters.map((/** @type {string[]} */ [letter, meaning]) => el("li", {}, math(letter), ` ${meaning}`));
-    const part = (/** @type {string} */ source) => el("div", {class: "scroll", tabindex: "0", role: "math", "aria-label": math(source).getAttribute("alttext")}, math(source));
-    return el("div", {class: "formula"}, ...card.formula.map((/** @type {string[]} */ line) => el("div", {class: "line"}, ...line.map(part))),
+    const letters = data("cards").letters.map(([letter, meaning]) => el("li", {}, math(letter), ` ${meaning}`));
+    const part = (source) => el("div", {class: "scroll", tabindex: "0", role: "math", "aria-label": math(source).getAttribute("alttext")}, math(source));
+    return el("div", {class: "formula"}, ...card.formula.map((line) => el("div", {class: "line"}, ...line.map(part))),
       el("details", {}, el("summary", {}, "Letters"), el("ul", {class: "plain"}, ...letters)));
   }
 
   function declared(card) {
     const {meanings} = data("cards");
-    const star = (/** @type {string} */ fact) => (card.by_arguments.includes(fact) ? " (depends on its arguments; as shown here)" : "");
+    const star = (fact) => (card.by_arguments.includes(fact) ? " (depends on its arguments; as shown here)" : "");
     const rows = [
       ["Acts", card.acts.join(", ") || "nowhere"],
       ["Learns", card.learns],
       ["Position axes", `${card.axes.join(", ")}${star("dimensions")}`],
       ["Relative", `${card.relative ? "yes" : "no"}: ${meanings.relative}${star("relative")}`],
-      ...card.needs.map((/** @type {string} */ need) => ["Needs", `${need.replaceAll("_", " ")}: ${meanings[need]}`]),
+      ...card.needs.map((need) => ["Needs", `${need.replaceAll("_", " ")}: ${meanings[need]}`]),
       ...(card.reach === null ? [] : [["Reach", `${card.reach}: ${meanings.reach}`]]),
     ].map(([name, value]) => el("tr", {}, el("th", {scope: "row"}, name), el("td", {}, ...rich(value))));
     return section("What it declares", el("table", {class: "facts"}, el("tbody", {}, ...rows)),
@@ -71,18 +65,16 @@
       el("p", {}, "As initialised, of ", el("code", {}, card.measured.spec), ` at ${card.measured.on.join(" × ")} positions. Record: `,
         el("code", {}, "results/scorecard/scorecard.json"), ". Command: ", el("code", {}, command)), ...shown);
   }
-  /** @type {Record<string, string>} */
   const WORDS = {"✓": "✓ as ideal", "✗": "✗ not", "!": "! handled", "·": "does not apply"};
 
   function trained(card) {
     if (!card.studied.length) return null;
-    const rows = card.studied.map((/** @type {any} */ each) => [
+    const rows = card.studied.map((each) => [
       each.what, each.sign, el("a", {href: href("record", record(each))}, each.text)]);
     return section("What trainings with it gave", el("p", {}, "Differences to no encoding, with intervals over seeds; what is ahead or behind is so after Holm's correction."),
       table("Trainings", ["task", "beside none", "difference"], rows, {first: "td"}));
   }
 
-  /** The query of the page that shows a record. @param {any} each */
   function record(each) {
     return {folder: each.folder, table: each.table, metric: each.metric};
   }
@@ -99,16 +91,16 @@
 
   function disagreements(card) {
     if (!card.errata.length) return null;
-    return section("Where sources disagree", ...card.errata.map((/** @type {any} */ each) => el("article", {class: "erratum"}, el("h3", {}, ...rich(each.what)),
+    return section("Where sources disagree", ...card.errata.map((each) => el("article", {class: "erratum"}, el("h3", {}, ...rich(each.what)),
       el("p", {}, ...rich(each.who), "."), el("p", {}, el("b", {}, "posjax: "), ...rich(each.posjax), "."), el("p", {class: "note"}, "Test: ", ...rich(each.pinned)))),
     el("p", {class: "note"}, "From docs/errata.md."));
   }
 
   function models(card) {
     const {source, layers} = data("models");
-    const used = layers.filter((/** @type {any} */ each) => each.names.includes(card.name));
+    const used = layers.filter((each) => each.names.includes(card.name));
     if (!used.length) return null;
-    const rows = used.map((/** @type {any} */ each) => [each.after, el("code", {}, each.spec), each.layers]);
+    const rows = used.map((each) => [each.after, el("code", {}, each.spec), each.layers]);
     const made = table("Models", ["made after", "encoding", "layers"], rows, {first: "td"});
     return section("Models that use it", el("p", {}, `As posjax.from_hf_layers reads the default configurations of ${source}. Each class was made after the checkpoint named here, whose own configuration may differ.`),
       rows.length > MANY ? el("details", {}, el("summary", {}, `${rows.length} rows`), made) : made);
@@ -120,11 +112,10 @@
     return el("p", {}, "Paper: ", card.citation ?? "", card.citation && paper ? ", " : "", paper);
   }
 
-  /** Ways to the pages that draw it, as far as they know it. @param {any} card */
+  /** Ways to the pages that draw it, as far as they know it. */
   function drawn(card) {
     const {name} = card;
-    const pictured = data("landscapes").pictures.some((/** @type {any} */ each) => each.name === name);
-    /** @type {Array<[string, Record<string, string>, string]>} */
+    const pictured = data("landscapes").pictures.some((each) => each.name === name);
     const links = [];
     if (pictured || Object.hasOwn(kinds.KINDS, name)) links.push(["landscape", {name}, "Its logits by query and key"]);
     if (pictured) links.push(["compare", {a: name}, "Beside another encoding"]);
@@ -136,7 +127,7 @@
   }
 
   function render(root, query) {
-    const all = /** @type {any[]} */ (data("cards").cards);
+    const all = data("cards").cards;
     const card = all.find((each) => each.name === query.get("name"));
     if (!card) {
       root.append(el("h1", {}, "No such encoding"), el("p", {}, el("a", {href: href("map")}, "All encodings")));

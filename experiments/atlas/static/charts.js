@@ -1,9 +1,7 @@
-// @ts-check
 "use strict";
 
 /** Charts of Vega-Lite in the page's own colours, redrawn as the theme changes. What they show stands in tables beside them. */
 const charts = (() => {
-  /** @type {Set<{holder: HTMLElement, draw: () => void}>} */
   const live = new Set();
   const scheme = matchMedia("(prefers-color-scheme: dark)");
 
@@ -13,17 +11,13 @@ const charts = (() => {
     return told.includes("dark") && (!told.includes("light") || scheme.matches);
   }
 
-  /**
-   * A family's colour, lighter where the page is dark.
-   * @param {string} color #rrggbb
-   */
+  /** A family's colour, lighter where the page is dark. */
   function shade(color) {
     if (!dark()) return color;
     const parts = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
     return `#${parts.map((each) => Math.round(each + 0.5 * (255 - each)).toString(16).padStart(2, "0")).join("")}`;
   }
 
-  /** What all charts look like. */
   function look() {
     const ink = dark() ? "#e8e8ea" : "#1b1b1f";
     const line = dark() ? "#3a3d46" : "#d9d9e0";
@@ -34,14 +28,7 @@ const charts = (() => {
     };
   }
 
-  /**
-   * Draws a chart of data("charts") into a place, and says in words what it shows.
-   * @param {HTMLElement} holder
-   * @param {string} name
-   * @param {Array<Record<string, any>>} values `color` as in light
-   * @param {string} words
-   * @param {(spec: any) => void} [change] of the chart, e.g. the ticks of an axis
-   */
+  /** Draws a chart of data("charts") into a place, and says in words what it shows. `change` may alter its spec. */
   function draw(holder, name, values, words, change = () => {}) {
     for (const each of live) if (!each.holder.isConnected || each.holder === holder) live.delete(each);
     const say = () => {

@@ -1,4 +1,3 @@
-// @ts-check
 "use strict";
 
 /** Rotary clocks: each pair of channels is a hand that turns with the position; training shows it some of its dial. */
@@ -11,7 +10,6 @@
   const PART = "#56b4e9";
   const NEW = "#d55e00";
 
-  /** Frequencies in training and at the longer length. @param {any} state @returns {{trained: number[], now: number[]}} */
   function ratesOf(state) {
     const more = state.kind === "p_rope" ? {proportion: state.proportion} : state.kind === "hope" ? {trained: state.trained} : {};
     const bare = forms.frequencies({base: state.base, dim: state.dim, ...more});
@@ -20,15 +18,11 @@
 
   function specOf(state) {
     const scaling = state.scaling === "none" ? "" : `, scaling=${state.scaling}(factor=${state.factor}${["linear", "ntk"].includes(state.scaling) ? "" : `, original_length=${state.trained}`})`;
-    const own = {rope: "", p_rope: `, proportion=${state.proportion}`, hope: `, original_length=${state.trained}`}[/** @type {"rope"|"p_rope"|"hope"} */ (state.kind)];
+    const own = {rope: "", p_rope: `, proportion=${state.proportion}`, hope: `, original_length=${state.trained}`}[state.kind];
     return `${state.kind}(base=${state.base}${own}${scaling})`;
   }
 
-  /**
-   * One dial: the arc that training has shown, and the hand at the position.
-   * @param {CanvasRenderingContext2D} context @param {number} x @param {number} y @param {number} r
-   * @param {{seen: number, angle: number, unseen: boolean, never: boolean}} dial seen: radians @param {any} colors
-   */
+  /** One dial: the arc that training has shown, and the hand at the position. `seen` is in radians. */
   function drawDial(context, x, y, r, {seen, angle, unseen, never}, colors) {
     const up = -Math.PI / 2;
     context.lineWidth = Math.max(2, r / 5);
@@ -43,13 +37,9 @@
     context.stroke();
     context.strokeStyle = unseen ? NEW : live.css(colors.ink);
     context.lineWidth = unseen ? 3 : 1.5;
-    context.beginPath();
-    context.moveTo(x, y);
-    context.lineTo(x + 0.9 * r * Math.cos(up + angle), y + 0.9 * r * Math.sin(up + angle));
-    context.stroke();
+    live.straight(context, x, y, x + 0.9 * r * Math.cos(up + angle), y + 0.9 * r * Math.sin(up + angle));
   }
 
-  /** The pairs and what is true of them. @param {any} state */
   function dialsOf(state) {
     const {trained, now} = ratesOf(state);
     return now.map((rate, c) => {
@@ -84,20 +74,19 @@
     return `${dials.length} dials, one for each pair of channels, fastest first, at position ${state.position}. ${odd ? `${odd} hands stand` : "No hand stands"} at an angle that training did not show.`;
   }
 
-  /** Wavelengths of the pairs against the lengths. @param {any} state @param {CanvasRenderingContext2D} context @param {number} width @param {number} height @param {any} colors */
   function drawWaves(state, context, width, height, colors) {
     const dials = dialsOf(state);
-    const turning = dials.map((dial, c) => /** @type {[number, number]} */ ([c, dial.wavelength])).filter(([, wave]) => Number.isFinite(wave));
+    const turning = dials.map((dial, c) => [c, dial.wavelength]).filter(([, wave]) => Number.isFinite(wave));
     const {trained, now} = ratesOf(state);
     const unseen = forms.newAngles(trained, state.trained, now, state.length);
     const full = turning.filter(([c]) => dials[c].seen >= TURN);
     const partial = turning.filter(([c]) => dials[c].seen < TURN && !unseen[c]);
     const beyond = turning.filter(([c]) => unseen[c]);
-    const series = /** @type {[string, [number, number][]][]} */ ([[GOOD, full], [PART, partial], [NEW, beyond]])
+    const series = [[GOOD, full], [PART, partial], [NEW, beyond]]
       .map(([color, points]) => ({label: "", color, dash: [0, 9], points, dots: true}));
     const high = Math.max(state.length * 2, ...turning.map(([, wave]) => wave * 1.5));
     live.curves(context, width, height, colors, {series, x: {label: "pair of channels", low: -0.5, high: dials.length - 0.5}, y: {label: "positions for a full turn", low: 4, high, log: true},
-      marks: [{at: state.trained, label: "trained length", axis: "y"}, ...(state.length === state.trained ? [] : [{at: state.length, label: "context", axis: /** @type {"y"} */ ("y")}])]});
+      marks: [{at: state.trained, label: "trained length", axis: "y"}, ...(state.length === state.trained ? [] : [{at: state.length, label: "context", axis: "y"}])]});
     return `Wavelength of each pair, on a logarithmic scale. ${full.length} pairs turn fully within the trained length, ${partial.length} turn in part and meet nothing new, ${beyond.length} meet new angles in the context.`;
   }
 
@@ -109,7 +98,6 @@
     el("p", {}, "Spec: ", el("code", {}, specOf(state)), ". A decoder's own: ", el("code", {}, `posjax explain --checkpoint=FOLDER --lengths=${state.length}`))];
   }
 
-  /** The numbers of each pair. @param {any} state */
   function table(state) {
     const {trained, now} = ratesOf(state);
     const [before, after, unseen] = [forms.turns(trained, state.trained), forms.turns(now, state.length), forms.newAngles(trained, state.trained, now, state.length)];
@@ -118,7 +106,6 @@
       rows.map((row, c) => [...row.map(live.number), unseen[c] ? "yes" : now[c] ? "no" : "never turns"]), {first: "td", cell: "number"});
   }
 
-  /** What the colours of dots are. */
   function key() {
     const meanings = [[GOOD, "turned fully in training"], [PART, "turned in part, nothing new in the context"], [NEW, "meets new angles in the context"]];
     return el("ul", {class: "key"}, ...meanings.map(([color, text]) => el("li", {}, el("span", {class: "dot", style: `background: ${color}`}), " ", text)));

@@ -1,4 +1,3 @@
-// @ts-check
 "use strict";
 
 /** A against B: what sets two encodings apart, in numbers that posjax computed when the site was made. */
@@ -8,24 +7,23 @@
 
   const shown = (x, unit = "") => (x === null || x === undefined ? "nothing that far out" : `${typeof x === "string" ? x : live.number(x)}${unit}`);
 
-  /** The numbers of this page: title, what it is, and the cell of a row. @param {any} about @returns {[string, string, (row: any) => string][]} */
+  /** The numbers of this page: title, what it is, and the cell of a row. */
   function facts(about) {
-    const none = about.pictures.find((/** @type {any} */ each) => each.name === "none");
+    const none = about.pictures.find((each) => each.name === "none");
     return [
-      ["Shift invariance", `largest change of a logit as all tokens move to position ${about.far.toLocaleString("en")}, over the standard deviation of logits; 0 is relative`, (/** @type {any} */ row) => shown(row.shift)],
-      ["Error of bfloat16 positions", `largest change of a logit at position ${about.far.toLocaleString("en")} as positions are rounded to bfloat16, over the same`, (/** @type {any} */ row) => shown(row.bf16)],
-      ["Collisions", "pairs of places whose queries attend alike, where all tokens are one word", (/** @type {any} */ row) => shown(row.same, " %")],
-      ["Cost: operations", `of computing the logits of ${about.length} tokens (a grid: 49 patches), times those without an encoding`, (/** @type {any} */ row) => (row.operations === null ? "not known" : `× ${live.number(row.operations / none.operations)}`)],
-      ["Cost: learned numbers", `in a layer of ${about.heads} heads with 32 channels, tables for ${8 * about.length} places`, (/** @type {any} */ row) => row.parameters.toLocaleString("en")],
+      ["Shift invariance", `largest change of a logit as all tokens move to position ${about.far.toLocaleString("en")}, over the standard deviation of logits; 0 is relative`, (row) => shown(row.shift)],
+      ["Error of bfloat16 positions", `largest change of a logit at position ${about.far.toLocaleString("en")} as positions are rounded to bfloat16, over the same`, (row) => shown(row.bf16)],
+      ["Collisions", "pairs of places whose queries attend alike, where all tokens are one word", (row) => shown(row.same, " %")],
+      ["Cost: operations", `of computing the logits of ${about.length} tokens (a grid: 49 patches), times those without an encoding`, (row) => (row.operations === null ? "not known" : `× ${live.number(row.operations / none.operations)}`)],
+      ["Cost: learned numbers", `in a layer of ${about.heads} heads with 32 channels, tables for ${8 * about.length} places`, (row) => row.parameters.toLocaleString("en")],
     ];
   }
 
-  /** @type {Record<string, string>} */
   const MEASURES = {U_coll: "pairs of places closer than 0.001 of the norm (%)", U_coll_bf16: "the same far out, in bfloat16 (%)",
     X_range: "logits at new distances outside the known range (share)", X_mass: "attention of the last query to new distances (share)", X_ent: "entropy of attention, times that at the known length",
     X_phase: "rotations that do not finish a turn (share)", rho_same: "rank correlation of logit and distance"};
 
-  const judged = (cell) => (!cell ? "not measured" : cell.value === null ? "does not apply" : `${live.number(Number(cell.value))} ${{pass: "✓", fail: "✗", handled: "!"}[/** @type {"pass"|"fail"|"handled"} */ (cell.verdict)] ?? ""}`);
+  const judged = (cell) => (!cell ? "not measured" : cell.value === null ? "does not apply" : `${live.number(Number(cell.value))} ${{pass: "✓", fail: "✗", handled: "!"}[cell.verdict] ?? ""}`);
 
   function numbers(about, a, b) {
     const own = facts(about).map(([title, text, of]) => [title, text, of(a), of(b)]);
@@ -35,14 +33,14 @@
       [...own, ...scored].map(([title, text, x, y]) => [[title, el("div", {class: "note"}, text)], x, y]), {table: "facts", cell: "number"});
   }
 
-  /** The encodings that are the same here, and the nearest others. @param {any} about @param {number} at @param {string} letter */
+  /** The encodings that are the same here, and the nearest others. */
   function neighbours(about, at, letter) {
-    const others = about.pictures.map((/** @type {any} */ each, /** @type {number} */ i) => [each.name, about.apart[at][i]]).filter((/** @type {any} */ [, apart], /** @type {number} */ i) => i !== at && apart !== null);
-    const same = others.filter((/** @type {any} */ [, apart]) => apart === 0).map((/** @type {any} */ [name]) => name);
-    const near = others.filter((/** @type {any} */ [, apart]) => apart > 0).sort((/** @type {any} */ x, /** @type {any} */ y) => x[1] - y[1]).slice(0, 5);
+    const others = about.pictures.map((each, i) => [each.name, about.apart[at][i]]).filter(([, apart], i) => i !== at && apart !== null);
+    const same = others.filter(([, apart]) => apart === 0).map(([name]) => name);
+    const near = others.filter(([, apart]) => apart > 0).sort((x, y) => x[1] - y[1]).slice(0, 5);
     return el("div", {},
       same.length ? el("p", {}, `The same as ${letter} on these ${about.pictures[at].grid ? "patches" : `${about.length} tokens, the trained length`}: ${same.join(", ")}. They part elsewhere: in longer texts, on packed rows, on other axes, in values or in training.`) : null,
-      el("p", {}, `Nearest to ${letter}: ${near.map((/** @type {any} */ [name, apart]) => `${name} (${live.number(apart / 10)} %)`).join(", ")}.`));
+      el("p", {}, `Nearest to ${letter}: ${near.map(([name, apart]) => `${name} (${live.number(apart / 10)} %)`).join(", ")}.`));
   }
 
   function picture(row) {
@@ -66,8 +64,8 @@
   function render(root, query) {
     const state = live.stateOf(START, query);
     const about = data("landscapes");
-    const names = about.pictures.map((/** @type {any} */ each) => each.name);
-    const index = (/** @type {string} */ name, /** @type {string} */ other) => names.indexOf(names.includes(name) ? name : other);
+    const names = about.pictures.map((each) => each.name);
+    const index = (name, other) => names.indexOf(names.includes(name) ? name : other);
     const [said, panels, table, more] = [el("div", {"aria-live": "polite"}), el("div", {class: "panels"}), el("div"), el("div")];
     const draw = () => {
       const [i, j] = [index(state.a, START.a), index(state.b, START.b)];

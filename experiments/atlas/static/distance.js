@@ -1,4 +1,3 @@
-// @ts-check
 "use strict";
 
 /** Biases and kernels against distance, on a logarithmic scale. */
@@ -8,19 +7,16 @@
   const NAMES = Object.keys(KINDS).filter((name) => KINDS[name].unit === undefined);
   const START = {...DEFAULTS, trained: 1024, dim: 64, shown: "rope,alibi", longest: 65536, lowest: -12};
 
-  /** Whole distances, evenly on a logarithmic scale. @param {number} longest */
+  /** Whole distances, evenly on a logarithmic scale. */
   function distances(longest) {
     const all = Array.from({length: 400}, (_, i) => Math.round(longest ** (i / 399)));
     return [...new Set(all)];
   }
 
-  /** The encodings that posjax computes for a few tokens: all that have no closed form here. @returns {any[]} */
-  const pictures = () => data("landscapes").pictures.filter((/** @type {any} */ each) => !NAMES.includes(each.name));
+  /** The encodings that posjax computes for a few tokens: all that have no closed form here. */
+  const pictures = () => data("landscapes").pictures.filter((each) => !NAMES.includes(each.name));
 
-  /**
-   * The label of an encoding, and its logits by distance: null where a key is not seen, NaN where nothing is computed.
-   * @param {string} name @param {any} state @returns {{label: string, at: (d: number) => number|null, far: number}|null}
-   */
+  /** The label of an encoding, and its logits by distance: null where a key is not seen, NaN where nothing is computed. */
   function curveOf(name, state) {
     if (NAMES.includes(name)) {
       const at = KINDS[name].make(state);
@@ -34,7 +30,7 @@
 
   function seriesOf(state) {
     const all = [...NAMES, ...pictures().map((each) => each.name)];
-    return state.shown.split(",").flatMap((/** @type {string} */ name) => {
+    return state.shown.split(",").flatMap((name) => {
       const curve = curveOf(name, state);
       const index = all.indexOf(name);
       return curve ? [{label: curve.label, at: curve.at, color: live.COLORS[index % live.COLORS.length], dash: live.DASHES[(index + Math.floor(index / live.COLORS.length)) % live.DASHES.length],
@@ -42,21 +38,21 @@
     });
   }
 
-  /** What a key weighs at some distances, beside one next to the query. @param {any} state @param {any[]} series */
+  /** What a key weighs at some distances, beside one next to the query. */
   function table(state, series) {
     const at = [1, 16, state.trained, 2 * state.trained, 8 * state.trained];
-    const times = (/** @type {number} */ x) => (Number.isFinite(x) ? ` (×${live.number(Math.exp(x)).replace(/^0$/, "less than 1e-300")})` : "");
-    const cell = (/** @type {any} */ each, /** @type {number|null} */ value) => (value === null ? "not seen" : Number.isNaN(value) ? "–" : `${live.number(value)}${times(value - (each.at(1) ?? NaN))}`);
+    const times = (x) => (Number.isFinite(x) ? ` (×${live.number(Math.exp(x)).replace(/^0$/, "less than 1e-300")})` : "");
+    const cell = (each, value) => (value === null ? "not seen" : Number.isNaN(value) ? "–" : `${live.number(value)}${times(value - (each.at(1) ?? NaN))}`);
     return atlas.table("Logits at some distances", ["encoding", ...at.map(live.number)], series.map((each) => [el("code", {}, each.label), ...at.map((d) => cell(each, each.at(d)))]),
       {cell: "number", caption: "Logit at a distance, and in brackets how many times the attention of a key right beside the query"});
   }
 
   function render(root, query) {
     const state = live.stateOf(START, query);
-    /** @type {any[]} */ let series = [];
+    let series = [];
     const [controls, key, numbers] = [el("div", {class: "controls"}), el("div"), el("div")];
     const view = live.canvas((context, width, height, colors) => {
-      const values = series.flatMap((each) => each.points.map((/** @type {number[]} */ point) => point[1]));
+      const values = series.flatMap((each) => each.points.map((point) => point[1]));
       const [low, high] = live.extent(values);
       live.curves(context, width, height, colors, {series, x: {label: "distance of key and query (positions)", low: 1, high: state.longest, log: true},
         y: {label: "logit", low: Math.max(low, state.lowest) - 0.5, high: Math.max(high, 0) + 0.5}, marks: [{at: state.trained, label: "trained length"}]});
@@ -70,20 +66,13 @@
       live.remember("distance", state, START);
     };
     const rebuild = () => {
-      const used = [...new Set(state.shown.split(",").filter((/** @type {string} */ name) => NAMES.includes(name)).flatMap((/** @type {string} */ name) => KINDS[name].controls))];
+      const used = [...new Set(state.shown.split(",").filter((name) => NAMES.includes(name)).flatMap((name) => KINDS[name].controls))];
       controls.replaceChildren(...["trained", ...used.filter((name) => name !== "trained")].map((name) => control(name, state, draw)),
         live.slider(state, "longest", {label: "longest distance", values: live.powers(6, 20)}, draw),
         live.slider(state, "lowest", {label: "lowest logit shown", values: [-100, -50, -25, -12, -6, -3]}, draw));
       draw();
     };
-    const box = (/** @type {string} */ name) => {
-      const own = {on: state.shown.split(",").includes(name)};
-      return live.check(own, "on", name, () => {
-        const others = state.shown.split(",").filter((/** @type {string} */ each) => each && each !== name);
-        state.shown = (own.on ? [...others, name] : others).join(",");
-        rebuild();
-      });
-    };
+    const box = (name) => live.toggle(state, name, name, rebuild);
     const others = pictures().map((each) => each.name);
     const asked = others.some((name) => state.shown.split(",").includes(name));
     const {length, heads} = data("landscapes");

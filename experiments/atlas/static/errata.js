@@ -1,11 +1,10 @@
-// @ts-check
 "use strict";
 
 /** Where sources disagree: docs/errata.md, row by row. */
 const errata = (() => {
   const {data, el, href} = atlas;
 
-  /** Text with `code` in it, and links to issues named as owner/repository#1. @param {string} text @returns {Array<Node|string>} */
+  /** Text with `code` in it, and links to issues named as owner/repository#1. */
   function linked(text) {
     return words.rich(text).flatMap((part) => (typeof part === "string" ? issues(part) : [part]));
   }
@@ -18,7 +17,7 @@ const errata = (() => {
     });
   }
 
-  /** What others do, what posjax does, and the test. @param {{who: string, posjax: string, pinned: string}} row */
+  /** What others do, what posjax does, and the test. */
   function facts(row) {
     const cells = [["Who says what", row.who], ["posjax", row.posjax], ["Test", row.pinned]];
     return el("dl", {class: "erratum"}, ...cells.flatMap(([name, text]) => [el("dt", {}, name), el("dd", {}, ...linked(text))]));
@@ -38,5 +37,5 @@ const errata = (() => {
   }
 
   atlas.page({name: "errata", title: "Errata", hidden: true, render});
-  return {facts, linked, link: (/** @type {string} */ name, /** @type {string} */ text) => el("a", {href: href("errata", {row: name})}, text)};
+  return {facts, linked, link: (name, text) => el("a", {href: href("errata", {row: name})}, text)};
 })();

@@ -1,4 +1,3 @@
-// @ts-check
 "use strict";
 
 /**
@@ -8,29 +7,16 @@
  * N the trained length, s the factor by which the context grows. Nothing here touches the page.
  */
 const forms = (() => {
-  /**
-   * A scaling of rotary frequencies by its name in posjax; what it does not use is passed over.
-   * @typedef {{kind?: string, factor?: number, trained?: number, length?: number, fast?: number, slow?: number,
-   *   short?: number[], long?: number[]}} Scaling
-   */
 
-  /** @param {number} count @returns {number[]} 0 ... count - 1 */
   const range = (count) => Array.from({length: count}, (_, i) => i);
   const clip = (x, low, high) => Math.min(Math.max(x, low), high);
   const sum = (xs) => xs.reduce((total, x) => total + x, 0);
   const TURN = 2 * Math.PI;
 
-  /**
-   * base^(-c / count): radians by which pair c turns for each position.
-   * @param {number} base @param {number} count
-   */
+  /** base^(-c / count): radians by which pair c turns for each position. */
   const geometric = (base, count) => range(count).map((c) => base ** (-c / count));
 
-  /**
-   * The frequencies of rope, p_rope and hope before any scaling. Pairs that never turn have 0.
-   * @param {{base: number, dim: number, proportion?: number, trained?: number}} rotary
-   *   proportion: of the pairs that turn (p_rope); trained: of hope, which stops the pairs that do not turn once within it.
-   */
+  /** The frequencies of rope, p_rope and hope before any scaling. Pairs that never turn have 0. p_rope has a proportion of pairs that turn; hope stops pairs that do not turn once within `trained`. */
   function frequencies({base, dim, proportion = 1, trained = Infinity}) {
     const count = dim / 2;
     return geometric(base, count).map((w, c) => (c < Math.floor(proportion * count) && TURN / w <= trained ? w : 0));
@@ -45,14 +31,13 @@ const forms = (() => {
   }
 
   function yarn(base, count, factor, {trained = 1, fast = 32, slow = 1}) {
-    const pair = (/** @type {number} */ turns) => (count * Math.log(trained / (TURN * turns))) / Math.log(base);
+    const pair = (turns) => (count * Math.log(trained / (TURN * turns))) / Math.log(base);
     const [low, high] = [Math.floor(pair(fast)), Math.ceil(pair(slow))].map((x) => clip(x, 0, 2 * count - 1));
     return range(count).map((c) => mixed(1 - clip((high - c) / Math.max(high - low, 0.001), 0, 1), factor));
   }
 
   const ntk = (count, factor) => range(count).map((c) => factor ** (-c / (count - 1)));
 
-  /** @type {Record<string, (base: number, count: number, s: Scaling) => number[]>} */
   const MULTIPLIERS = {
     none: (base, count) => range(count).map(() => 1),
     linear: (base, count, {factor = 1}) => range(count).map(() => 1 / factor),
@@ -65,16 +50,9 @@ const forms = (() => {
     longrope: (base, count, {trained = 1, length = 1, short = [], long = []}) => (length > trained ? long : short).map((x) => 1 / x),
   };
 
-  /**
-   * By what each frequency of a series is multiplied.
-   * @param {number} base @param {number} count @param {Scaling} scaling
-   */
   const multipliers = (base, count, scaling) => MULTIPLIERS[scaling.kind ?? "none"](base, count, scaling);
 
-  /**
-   * The attention factor, which multiplies rotated queries and rotated keys: logits by its square.
-   * @param {Scaling} scaling
-   */
+  /** The attention factor, which multiplies rotated queries and rotated keys: logits by its square. */
   function attentionFactor({kind = "none", factor = 1, trained = 1, length = 1}) {
     if (kind === "yarn") return 0.1 * Math.log(factor) + 1;
     if (kind === "dynamic_yarn") return 0.1 * Math.log(Math.max(1, length / trained)) + 1;
@@ -82,23 +60,15 @@ const forms = (() => {
     return 1;
   }
 
-  /**
-   * Frequencies times multipliers. The series has as many as there are frequencies.
-   * @param {number[]} frequency @param {number} base @param {Scaling} scaling
-   */
+  /** Frequencies times multipliers. The series has as many as there are frequencies. */
   function scaled(frequency, base, scaling) {
     const by = multipliers(base, frequency.length, scaling);
     return frequency.map((w, c) => w * by[c]);
   }
 
-  /** Turns of each pair within a length. @param {number[]} frequency @param {number} length */
   const turns = (frequency, length) => frequency.map((w) => (w * length) / TURN);
 
-  /**
-   * Which pairs meet angles that training has not shown: those that did not turn once, and now turn further.
-   * @param {number[]} trained frequencies in training @param {number} trainedLength
-   * @param {number[]} now frequencies at the longer length @param {number} length
-   */
+  /** Which pairs meet angles that training has not shown: those that did not turn once, and now turn further. `trained` and `now` are frequencies. */
   function newAngles(trained, trainedLength, now, length) {
     const [before, after] = [turns(trained, trainedLength), turns(now, length)];
     return before.map((seen, c) => seen < 1 && after[c] > seen * (1 + 1e-3));
@@ -106,19 +76,13 @@ const forms = (() => {
 
   // Logits of rotary encodings. Content is standard normal in every channel; scaled by D^-1/2 as attention does.
 
-  /**
-   * The mean logit of a query and a key of the same content, a distance apart. For independent contents the mean is 0.
-   * @param {number[]} frequency @param {number} dim @param {number} distance @param {number} [factor] attention factor
-   */
+  /** The mean logit of a query and a key of the same content, a distance apart. For independent contents the mean is 0. */
   function rotaryExpected(frequency, dim, distance, factor = 1) {
     const turned = 2 * sum(frequency.map((w) => Math.cos(w * distance))) * factor ** 2;
     return (turned + dim - 2 * frequency.length) / Math.sqrt(dim);
   }
 
-  /**
-   * The logit of given content: pairs of channels are (c, c + C), as in layout="half".
-   * @param {number[]} q @param {number[]} k @param {number[]} frequency @param {number} distance @param {number} [factor]
-   */
+  /** The logit of given content: pairs of channels are (c, c + C), as in layout="half". */
   function rotaryLogit(q, k, frequency, distance, factor = 1) {
     const C = frequency.length;
     const turned = sum(frequency.map((w, c) => {
@@ -129,33 +93,27 @@ const forms = (() => {
     return (factor ** 2 * turned + rest) / Math.sqrt(q.length);
   }
 
-  /**
-   * xPos: the mean logit of like content; zeta_c^(distance / scaleBase) damps pair c.
-   * @param {{base: number, dim: number, scaleBase: number, gamma: number}} xpos @param {number} distance
-   */
+  /** xPos: the mean logit of like content; zeta_c^(distance / scaleBase) damps pair c. */
   function xposExpected({base, dim, scaleBase, gamma}, distance) {
     const C = dim / 2;
     const damped = geometric(base, C).map((w, c) => ((c / C + gamma) / (1 + gamma)) ** (distance / scaleBase) * Math.cos(w * distance));
     return (2 * sum(damped)) / Math.sqrt(dim);
   }
 
-  /** The inner product of two sinusoidal codes of a width. @param {number} base @param {number} width @param {number} distance */
   const sinusoidalProduct = (base, width, distance) => sum(geometric(base, width / 2).map((w) => Math.cos(w * distance)));
 
   // Biases. An offset is k - q; a distance is not negative.
 
-  /** ALiBi of any number of axes: Euclidean distance. @param {number} slope @param {...number} offset */
+  /** ALiBi of any number of axes: Euclidean distance. */
   const alibi = (slope, ...offset) => -slope * Math.hypot(...offset);
 
-  /** @param {string} kind "log" or "power" @param {number} p @param {number} a @param {number} distance */
   const kerple = (kind, p, a, distance) => (kind === "log" ? -p * Math.log(1 + a * distance) : -a * distance ** p);
 
-  /** Head h counts from 0. @param {number} h @param {number} heads @param {number} dim @param {number} base @param {number} distance */
+  /** Head h counts from 0. */
   const sandwich = (h, heads, dim, base, distance) => (heads / (8 * (h + 1))) * sinusoidalProduct(base, dim, distance);
 
   // Masks: whether a query sees a key, beside causality.
 
-  /** @type {Record<string, (q: number, k: number, of: any) => boolean>} */
   const MASKS = {
     none: () => true,
     window: (q, k, {size}) => Math.abs(q - k) < size,
@@ -166,12 +124,10 @@ const forms = (() => {
     streaming: (q, k, {num_sinks, window}) => Math.abs(q - k) < window || k < num_sinks,
   };
 
-  /** @param {string} kind @param {any} of its arguments @param {number} q @param {number} k */
   const seen = (kind, of, q, k) => (MASKS[kind] ?? MASKS.none)(q, k, of);
 
   // Views: how far apart (q - k) a pair of tokens seems under a position map.
 
-  /** @type {Record<string, (q: number, k: number, of: any) => number>} */
   const VIEWS = {
     none: (q, k) => q - k,
     interpolate: (q, k, {factor}) => (q - k) / factor,
@@ -188,24 +144,20 @@ const forms = (() => {
     streaming: (q, k, {num_sinks, window}) => (k < num_sinks ? Math.min(q, num_sinks + window - 1) : q) - k,
   };
 
-  /** @param {string} kind @param {any} of its arguments @param {number} q @param {number} k */
   const apparent = (kind, of, q, k) => (VIEWS[kind] ?? VIEWS.none)(q, k, of);
 
   // Images. An offset is (row, column), key less query.
 
-  /** The mean logit of like content under axial_rope: each axis has D/4 pairs of channels. @param {number} base @param {number} dim @param {number} row @param {number} column */
+  /** The mean logit of like content under axial_rope: each axis has D/4 pairs of channels. */
   const axialExpected = (base, dim, row, column) => (2 * sum(geometric(base, dim / 4).flatMap((w) => [Math.cos(w * row), Math.cos(w * column)]))) / Math.sqrt(dim);
 
-  /**
-   * LookHere's bias; null where the head does not look.
-   * @param {number[]} view slope and two bounds, as in data("forms") @param {number} slope
-   */
+  /** LookHere's bias; null where the head does not look. A view is a slope and two bounds. */
   function lookhere([share, r1, c1, r2, c2], slope, row, column) {
     const inside = c1 * row - r1 * column >= 0 && c2 * row - r2 * column >= 0;
     return inside ? -slope * share * Math.hypot(row, column) : null;
   }
 
-  /** How far apart fit_grid puts a key and a query, subtracted in float32 as posjax does. @param {number} key @param {number} query @param {number} trained @param {number} n */
+  /** How far apart fit_grid puts a key and a query, subtracted in float32 as posjax does. */
   const fittedApart = (key, query, trained, n) => Math.fround(Math.fround((key * trained) / n) - Math.fround((query * trained) / n));
 
   return {

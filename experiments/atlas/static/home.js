@@ -1,4 +1,3 @@
-// @ts-check
 "use strict";
 
 /** The first page, in two languages: what a positional encoding is, which one to take, a tour, and the ways to code and documents. */
@@ -7,10 +6,9 @@
   const TOKENS = 24;
   const SHOWN = ["none", "rope", "alibi"];
 
-  /** A text with values in its braces. @param {string} text @param {Record<string, string|number>} values */
   const fill = (text, values) => text.replace(/\{(\w+)\}/g, (_, name) => String(values[name]));
 
-  /** A step of the tour; names between stars are pages, or words on them. @param {string} text */
+  /** A step of the tour; names between stars are pages, or words on them. */
   function step(text) {
     return text.split("*").map((part, index) => {
       const page = atlas.titled(part);
@@ -18,7 +16,7 @@
     });
   }
 
-  /** Causal attention of equal words, from the logit of a query and a key. @param {(q: number, k: number) => number|null} at */
+  /** Causal attention of equal words, from the logit of a query and a key. */
   function attention(at) {
     return Array.from({length: TOKENS}, (_, q) => {
       const weights = Array.from({length: q + 1}, (_, k) => Math.exp(at(q, k) ?? -Infinity));
@@ -27,7 +25,6 @@
     });
   }
 
-  /** @param {string} name @param {Record<string, string>} text */
   function picture(name, text) {
     const kind = kinds.KINDS[name];
     const rows = attention(kind ? kind.make({...kinds.DEFAULTS, dim: 16}) : () => 0);
@@ -39,7 +36,6 @@
     return el("section", {}, el("h2", {}, el("a", {href: href("card", {name})}, name)), view.node);
   }
 
-  /** Ways to code, documents and licence. @param {any} about @param {Record<string, string>} text @param {string} end of pages in this language */
   function ways(about, text, end) {
     const ways = [...Object.entries(about.urls), [text.from_zero, `from_zero${end}.html`], [text.vit_and_llm, `vit_and_llm${end}.html`],
       [text.audit, "audit.html"], [fill(text.licence, {name: about.license}), "LICENSE.txt"]];
@@ -50,11 +46,11 @@
     const about = data("home"), language = query.get("lang") === "zh" ? "zh" : "en", text = about.words[language];
     const {cards} = data("cards");
     const search = el("input", {type: "search", id: "find", placeholder: "2104.09864, sinusoids, linear bias"});
-    const find = (/** @type {Event} */ event) => {
+    const find = (event) => {
       event.preventDefault();
       location.hash = href("map", {search: search.value});
     };
-    const question = (/** @type {any} */ each) => el("li", {}, el("a", {href: href("which", {for: each.title})}, text.questions?.[each.question] ?? each.question));
+    const question = (each) => el("li", {}, el("a", {href: href("which", {for: each.title})}, text.questions?.[each.question] ?? each.question));
     const [before, after] = text.library.split("{code}");
     root.append(el("div", {lang: language}, el("h1", {}, text.title),
       el("p", {}, language === "en" ? el("a", {href: href("home", {lang: "zh"}), lang: "zh"}, "中文") : el("a", {href: href("home"), lang: "en"}, "English")),
@@ -66,7 +62,7 @@
       el("h2", {}, text.find),
       el("form", {class: "filters", role: "search", submit: find}, el("label", {}, fill(text.search, {count: cards.length}), search), el("button", {}, text.go), el("a", {href: href("map")}, text.map)),
       el("h2", {}, text.newcomer),
-      ...text.tour.map((/** @type {any} */ each) => el("details", {class: "tour"}, el("summary", {}, each.question), el("ol", {}, ...each.steps.map((/** @type {string} */ words) => el("li", {}, ...step(words)))))),
+      ...text.tour.map((each) => el("details", {class: "tour"}, el("summary", {}, each.question), el("ol", {}, ...each.steps.map((words) => el("li", {}, ...step(words)))))),
       el("h2", {}, text.ways), ways(about, text, language === "en" ? "" : ".zh"),
       el("p", {}, before, el("code", {}, "import posjax as pj"), after)));
   }

@@ -1,17 +1,13 @@
-// @ts-check
 "use strict";
 
 /** Images: what the chosen patch sees, on the trained grid and on one of another size, which a model treats in three ways. */
 (() => {
   const {data, el} = atlas;
   const START = {name: "axial_rope", height: 6, width: 10, row: 3, column: 3, base: 100, dim: 64, heads: 12, head: 1, fov: "90", slope: 2, p: 1, a: 0.5};
-  /** @typedef {(row: number, column: number) => number|null} Offset key less query, in the trained grid's patches */
-  /** @typedef {{about: string, unit: string, controls: string[], spec: (s: any) => string, of?: (s: any) => Offset}} Kind */
 
   const [LEAST, MOST] = [2, 24]; // patches of a side
 
   const headOf = (s) => Math.min(s.head, s.heads) - 1;
-  /** @type {Record<string, Kind>} */
   const KINDS = {
     axial_rope: {about: "Axial RoPE gives half of the channels to rows, half to columns. Shown is the mean logit of like content.", unit: "logit", controls: ["base", "dim"],
       spec: (s) => `axial_rope(base=${s.base})`, of: (s) => (r, c) => forms.axialExpected(s.base, s.dim, r, c)},
@@ -27,20 +23,18 @@
     "learned (resized)": {about: "A learned table has a row for each patch. Shown is how alike two rows are after torch's bicubic resize, where the rows were independent as at the start of training. A trained table adds what it has learned.",
       unit: "likeness", controls: [], spec: () => "learned()"},
   };
-  /** @type {Record<string, any>} */
   const CONTROLS = {
     base: {label: "base", values: [10, 30, 100, 300, 1000, 10000]}, dim: {label: "channels", values: [16, 32, 64, 96, 128, 256]},
     heads: {label: "number of heads", values: Object.keys(data("forms").views[90]).map(Number)}, head: {label: "head", low: 1, high: 16}, slope: {label: "slope", low: 0.25, high: 4, step: 0.25},
     p: {label: "p", low: 0.1, high: 2, step: 0.1}, a: {label: "a", low: 0.05, high: 2, step: 0.05},
   };
 
-  /** The place in another grid that a patch of the trained grid corresponds to. @param {any} s @param {number} height @param {number} width @returns {[number, number]} */
+  /** The place in another grid that a patch of the trained grid corresponds to. */
   function patchIn(s, height, width) {
-    const at = (/** @type {number} */ p, /** @type {number} */ n) => Math.min(n - 1, Math.floor(((p + 0.5) * n) / s.trained));
+    const at = (p, n) => Math.min(n - 1, Math.floor(((p + 0.5) * n) / s.trained));
     return [at(s.row, height), at(s.column, width)];
   }
 
-  /** What the patch at (row, column) sees. @param {number} height @param {number} width @param {(row: number, column: number) => number|null} value */
   const board = (height, width, value) => Array.from({length: height}, (_, r) => Array.from({length: width}, (_, c) => value(r, c)));
 
   function livePanels(s) {
@@ -49,7 +43,7 @@
     const other = {height: s.height, width: s.width, at: [qr, qc]};
     const size = `${s.height} × ${s.width}`;
     if (!KINDS[s.name].of) {
-      const likeness = (/** @type {any} */ panel) => {
+      const likeness = (panel) => {
         const [rows, columns] = [panel.height, panel.width].map((side, axis) => data("forms").likeness[side][panel.at[axis]]);
         return {...panel, rows: board(panel.height, panel.width, (r, c) => rows[r] * columns[c])};
       };
@@ -57,7 +51,7 @@
         {...other, title: `Rescaled to ${size}`, refused: "Rows are looked up at whole positions: fit_grid gives fractions. The resize takes its place."},
         {...other, title: `Extrapolated to ${size}`, refused: s.height > s.trained || s.width > s.trained ? "The table has no rows for patches outside the trained grid: posjax refuses." : "A corner of the table is read."}];
     }
-    const of = /** @type {(s: any) => Offset} */ (KINDS[s.name].of)(s);
+    const of = KINDS[s.name].of(s);
     return [{...trained, rows: board(s.trained, s.trained, (r, c) => of(r - s.row, c - s.column))},
       {...other, title: `Resized to ${size}`, refused: "There is no table to resize: see extrapolated."},
       {...other, title: `Rescaled to ${size}`, about: "fit_grid stretches the new grid onto the trained one: far patches stay about as far apart as in training, and distances in between are new.", rows: board(s.height, s.width, (r, c) => of(forms.fittedApart(r, qr, s.trained, s.height), forms.fittedApart(c, qc, s.trained, s.width)))},
@@ -80,9 +74,9 @@
   function boardOf(panel, state, unit, range, chosen) {
     if (panel.refused) return el("section", {}, el("h2", {}, panel.title), el("p", {class: "note"}, panel.refused));
     const {height, width, at, rows} = panel;
-    /** @type {[number, number, number, number]} */ let box = [0, 0, 1, 1];
+    let box = [0, 0, 1, 1];
     const view = live.canvas((context, wide, high, colors) => {
-      box = live.heat(context, wide, high, colors, {rows, range: range(), across: "column", down: "row", first: 1});
+      box = live.heat(context, wide, high, colors, {rows, range, across: "column", down: "row", first: 1});
       const side = box[2] / width;
       context.strokeStyle = live.css(colors.ink);
       context.lineWidth = 3;
@@ -90,27 +84,24 @@
       const near = rows[at[0]][(at[1] + 1) % width];
       return `${panel.title}: what the patch in row ${at[0] + 1}, column ${at[1] + 1} sees. Itself: ${live.number(rows[at[0]][at[1]])}; the patch to its right: ${near === null ? "not seen" : live.number(near)}; corners: ${[rows[0][0], rows[height - 1][width - 1]].map((x) => (x === null ? "not seen" : live.number(x))).join(" and ")} (${unit}).`;
     }, {height: live.square(height, width), focus: true, most: 420});
-    const choose = (/** @type {number} */ row, /** @type {number} */ column) => {
-      const back = (/** @type {number} */ p, /** @type {number} */ n) => Math.min(state.trained - 1, Math.max(0, Math.floor(((p + 0.5) * state.trained) / n)));
+    view.node.addEventListener("click", (event) => {
+      const [row, column] = live.cellAt(event, box, height, width);
+      const back = (p, n) => Math.min(state.trained - 1, Math.floor(((p + 0.5) * state.trained) / n));
       [state.row, state.column] = [back(row, height), back(column, width)];
       chosen(panel.title);
-    };
-    view.node.addEventListener("click", (/** @type {MouseEvent} */ event) => {
-      const [row, column] = live.cellAt(event, box, height, width);
-      choose(row, column);
     });
-    view.node.addEventListener("keydown", (/** @type {KeyboardEvent} */ event) => {
-      const step = /** @type {Record<string, number[]>} */ ({ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]})[event.key];
+    view.node.addEventListener("keydown", (event) => {
+      const step = {ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1]}[event.key];
       if (!step) return;
       event.preventDefault();
-      const to = (/** @type {number} */ p) => Math.min(state.trained - 1, Math.max(0, p));
+      const to = (p) => Math.min(state.trained - 1, Math.max(0, p));
       [state.row, state.column] = [to(state.row + step[0]), to(state.column + step[1])];
       chosen(panel.title);
     });
     return el("section", {}, el("h2", {}, panel.title), view.node, ...(panel.about ? [el("p", {class: "note"}, panel.about)] : []));
   }
 
-  /** The new grid beside the trained one, to be dragged; sliders are the keyboard's way. @param {any} state @param {() => void} changed */
+  /** The new grid beside the trained one, to be dragged; sliders are the keyboard's way. */
   function sizerOf(state, changed) {
     const view = live.canvas((context, width, height, colors) => {
       const side = width / MOST;
@@ -134,19 +125,19 @@
       context.fill();
       return `The new grid, ${state.height} × ${state.width} patches, over the trained one, ${state.trained} × ${state.trained}.`;
     }, {height: (width) => width, most: 144});
-    const follow = (/** @type {PointerEvent} */ event) => {
+    const follow = (event) => {
       const box = view.node.getBoundingClientRect();
-      const cells = (/** @type {number} */ pixels) => Math.min(MOST, Math.max(LEAST, Math.round((pixels / box.width) * MOST)));
+      const cells = (pixels) => Math.min(MOST, Math.max(LEAST, Math.round((pixels / box.width) * MOST)));
       const [height, width] = [cells(event.clientY - box.top), cells(event.clientX - box.left)];
       if (height === state.height && width === state.width) return;
       [state.height, state.width] = [height, width];
       changed();
     };
-    view.node.addEventListener("pointerdown", (/** @type {PointerEvent} */ event) => {
+    view.node.addEventListener("pointerdown", (event) => {
       view.node.setPointerCapture(event.pointerId);
       follow(event);
     });
-    view.node.addEventListener("pointermove", (/** @type {PointerEvent} */ event) => {
+    view.node.addEventListener("pointermove", (event) => {
       if (view.node.hasPointerCapture(event.pointerId)) follow(event);
     });
     return {node: el("figure", {class: "sizer"}, view.node, el("figcaption", {class: "note"}, "Drag the corner of the new grid. Dashed: the trained one.")), redraw: view.redraw};
@@ -163,19 +154,19 @@
   function render(root, query) {
     const state = {...live.stateOf(START, query), trained: data("forms").trained};
     const stored = data("images").encodings;
-    const storedOf = () => (Object.hasOwn(KINDS, state.name) ? null : stored.find((/** @type {any} */ each) => each.name === state.name));
+    const storedOf = () => (Object.hasOwn(KINDS, state.name) ? null : stored.find((each) => each.name === state.name));
     if (!Object.hasOwn(KINDS, state.name) && !storedOf()) state.name = START.name;
     const [controls, panels, key, words] = [el("div", {class: "controls"}), el("div", {class: "panels"}), el("div"), el("div")];
     const sizer = sizerOf(state, () => {
       controls.replaceChildren(...controlsOf(state, false, () => draw("")));
       draw("");
     });
-    const draw = (/** @type {string} */ focused) => {
+    const draw = (focused) => {
       const encoding = storedOf();
       const unit = encoding ? "logit" : KINDS[state.name].unit;
       const shown = encoding ? storedPanels(state, encoding) : livePanels(state);
       const range = live.extent(shown.flatMap((panel) => panel.rows?.flat() ?? []));
-      panels.replaceChildren(...shown.map((panel) => boardOf(panel, state, unit, () => range, (title) => {
+      panels.replaceChildren(...shown.map((panel) => boardOf(panel, state, unit, range, (title) => {
         controls.replaceChildren(...controlsOf(state, Boolean(encoding), () => draw("")));
         draw(title);
       })));
@@ -194,7 +185,7 @@
       controls.replaceChildren(...controlsOf(state, Boolean(storedOf()), () => draw("")));
       draw("");
     };
-    const names = {"with sliders": Object.keys(KINDS), "as posjax computes it": stored.map((/** @type {any} */ each) => each.name)};
+    const names = {"with sliders": Object.keys(KINDS), "as posjax computes it": stored.map((each) => each.name)};
     root.append(el("h1", {}, "What a patch sees"),
       el("p", {}, "Choose a patch: click it, or use the arrow keys. The first picture is the trained grid. The others are a grid of another size, treated in three ways: its table is resized, its positions are rescaled, or they are extrapolated."),
       el("div", {class: "controls"}, live.grouped(state, "name", names, rebuild)), el("div", {class: "sized"}, controls, sizer.node), key, panels, words);

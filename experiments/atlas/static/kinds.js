@@ -1,4 +1,3 @@
-// @ts-check
 "use strict";
 
 /**
@@ -7,15 +6,13 @@
  */
 const kinds = (() => {
   const {data} = atlas;
-  const {powers, slider, choice, check} = live;
-  /** @typedef {{about: string, controls: string[], spec: (s: any) => string, make: (s: any) => (q: number, k: number) => number|null, unit?: string}} Kind */
+  const {powers, slider, choice} = live;
 
   const DEFAULTS = {
     base: 10000, dim: 64, scaling: "none", factor: 4, trained: 128, proportion: 0.75, heads: 8, head: 1, scaleBase: 512, gamma: 0.4,
     kernel: "log", p: 1, a: 0.5, buckets: 32, most: 128, size: 32, dilation: 2, sinks: 4, group: 4, content: "like", draw: 1, step: 0, chunk: 96, local: 16, global: 1,
   };
   const BASES = [10, 100, 1000, 5000, 10000, 50000, 100000, 500000, 1000000, 10000000];
-  /** @type {Record<string, any>} */
   const CONTROLS = {
     base: {label: "base", values: BASES},
     dim: {label: "head channels", values: [8, 16, 32, 64, 96, 128, 256]},
@@ -46,20 +43,19 @@ const kinds = (() => {
 
   const ROTARY = ["rope", "p_rope", "hope"]; // whose frequencies the page computes
 
-  /** Head h of H, from 1, and not beyond them. @param {any} s */
+  /** Head h of H, from 1, and not beyond them. */
   const headOf = (s) => Math.min(s.head, s.heads) - 1;
-  /** A function of the distance that computes each distance once. @param {(d: number) => number} f */
   function once(f) {
-    /** @type {Map<number, number>} */
     const known = new Map();
-    return (/** @type {number} */ d) => {
+    return (d) => {
       let value = known.get(d);
       if (value === undefined) known.set(d, (value = f(d)));
       return value;
     };
   }
+  /** The logit of a query and a key from that of their distance, or of its size. */
+  const between = (at, away = (d) => d) => (q, k) => at(away(q - k));
 
-  /** What rope's spec says of a scaling. @param {any} s */
   function scalingText(s) {
     if (s.scaling === "none") return "";
     const trained = ["linear", "ntk"].includes(s.scaling) ? "" : `, original_length=${s.trained}`;
@@ -68,7 +64,7 @@ const kinds = (() => {
 
   const ropeText = (s, ...more) => `rope(${[`base=${s.base}`, ...more].filter(Boolean).join(", ")})`;
 
-  /** Standard normal numbers of a seed: mulberry32, then Box and Muller. @param {number} count @param {number} seed */
+  /** Standard normal numbers of a seed: mulberry32, then Box and Muller. */
   function normals(count, seed) {
     let state = Math.imul(seed, 0x9e3779b9);
     const uniform = () => {
@@ -80,7 +76,7 @@ const kinds = (() => {
     return Array.from({length: count}, () => Math.sqrt(-2 * Math.log(uniform())) * Math.cos(2 * Math.PI * uniform()));
   }
 
-  /** The logit of the content by distance (query less key), under scaled frequencies: the mean of like content, or one drawn pair. @param {any} s @param {any} [rotary] */
+  /** The logit of the content by distance (query less key), under scaled frequencies: the mean of like content, or one drawn pair. */
   function rotary(s, rotary = {}) {
     const scaling = {kind: s.scaling, factor: s.factor, trained: s.trained};
     const bare = forms.frequencies({base: s.base, dim: s.dim, ...rotary});
@@ -91,59 +87,42 @@ const kinds = (() => {
     return once((d) => forms.rotaryLogit(q, k, frequency, d, factor));
   }
 
-  /**
-   * rope under a mask (+) or seen through a position map (>>).
-   * @param {string} name @param {string} joint @param {string} about @param {string[]} controls
-   * @param {(s: any) => Record<string, number>} of its arguments, as posjax names them
-   */
+  /** rope under a mask (+) or seen through a position map (>>). `of` gives its arguments as posjax names them. */
   function hosting(name, joint, about, controls, of) {
     return {
       about, controls: [...controls, "base", "dim"],
-      spec: (/** @type {any} */ s) => `${name}(${Object.entries(of(s)).map((pair) => pair.join("=")).join(", ")}) ${joint} ${ropeText(s)}`,
-      make: (/** @type {any} */ s) => {
+      spec: (s) => `${name}(${Object.entries(of(s)).map((pair) => pair.join("=")).join(", ")}) ${joint} ${ropeText(s)}`,
+      make: (s) => {
         const at = rotary({...s, scaling: "none"});
-        return (/** @type {number} */ q, /** @type {number} */ k) => (forms.seen(name, of(s), q, k) ? at(forms.apparent(name, of(s), q, k)) : null);
+        return (q, k) => (forms.seen(name, of(s), q, k) ? at(forms.apparent(name, of(s), q, k)) : null);
       },
     };
   }
 
-  const evenDistance = (/** @type {number} */ x) => 2 * Math.ceil(x / 2);
+  const evenDistance = (x) => 2 * Math.ceil(x / 2);
   const LIKE = "Shown is the mean logit of a query and a key of the same random content, or the logit of one drawn query and key.";
-  /** @type {Record<string, Kind>} */
   const KINDS = {
     rope: {
       about: `RoPE turns pairs of channels by angles that grow with the position. ${LIKE}`,
       controls: ["base", "dim", "content", "draw", "scaling", "factor", "trained"],
       spec: (s) => ropeText(s, scalingText(s)),
-      make: (s) => {
-        const at = rotary(s);
-        return (q, k) => at(q - k);
-      },
+      make: (s) => between(rotary(s)),
     },
     p_rope: {
       about: `p-RoPE stops the slowest pairs of channels. ${LIKE}`, controls: ["proportion", "base", "dim", "content", "draw"],
       spec: (s) => `p_rope(base=${s.base}, proportion=${s.proportion})`,
-      make: (s) => {
-        const at = rotary({...s, scaling: "none"}, {proportion: s.proportion});
-        return (q, k) => at(q - k);
-      },
+      make: (s) => between(rotary({...s, scaling: "none"}, {proportion: s.proportion})),
     },
     hope: {
       about: `HoPE stops the pairs that do not turn once within the trained length. ${LIKE}`, controls: ["trained", "base", "dim", "content", "draw"],
       spec: (s) => `hope(original_length=${s.trained}, base=${s.base})`,
-      make: (s) => {
-        const at = rotary({...s, scaling: "none"}, {trained: s.trained});
-        return (q, k) => at(q - k);
-      },
+      make: (s) => between(rotary({...s, scaling: "none"}, {trained: s.trained})),
     },
     xpos: {
       about: `xPos is RoPE whose pairs of channels also fade with the distance. It is made for causal models. ${LIKE}`,
       controls: ["scaleBase", "gamma", "base", "dim"],
       spec: (s) => `xpos(base=${s.base}, scale_base=${s.scaleBase}, gamma=${s.gamma})`,
-      make: (s) => {
-        const at = once((d) => forms.xposExpected({base: s.base, dim: s.dim, scaleBase: s.scaleBase, gamma: s.gamma}, d));
-        return (q, k) => at(q - k);
-      },
+      make: (s) => between(once((d) => forms.xposExpected({base: s.base, dim: s.dim, scaleBase: s.scaleBase, gamma: s.gamma}, d))),
     },
     alibi: {
       about: "ALiBi subtracts a slope times the distance from the logit. Each head has its own slope.", controls: ["heads", "head"],
@@ -161,18 +140,12 @@ const kinds = (() => {
     sandwich: {
       about: "Sandwich adds the inner product of two sinusoidal codes of 128 channels, less of it in later heads.",
       controls: ["heads", "head", "base"], spec: (s) => `sandwich(base=${s.base})`,
-      make: (s) => {
-        const at = once((d) => forms.sandwich(headOf(s), s.heads, 128, s.base, d));
-        return (q, k) => at(Math.abs(q - k));
-      },
+      make: (s) => between(once((d) => forms.sandwich(headOf(s), s.heads, 128, s.base, d)), Math.abs),
     },
     sinusoidal: {
       about: "Shown is the inner product of two sinusoidal codes, which tokens carry into the first layer. Learned projections stand between it and a logit.",
       unit: "inner product", controls: ["dim", "base"], spec: (s) => `sinusoidal(base=${s.base})`,
-      make: (s) => {
-        const at = once((d) => forms.sinusoidalProduct(s.base, s.dim, d));
-        return (q, k) => at(Math.abs(q - k));
-      },
+      make: (s) => between(once((d) => forms.sinusoidalProduct(s.base, s.dim, d)), Math.abs),
     },
     t5: {
       about: "T5 learns one bias for each head and bucket of distances. Shown is the number of the bucket; far distances share the last one.",
@@ -199,13 +172,11 @@ const kinds = (() => {
     sinks: hosting("sinks", "+", "A window, and the first tokens, which every query sees.", ["sinks", "size"], (s) => ({num_sinks: s.sinks, window: s.size})),
   };
 
-  /** The control of a name, which writes the state. @param {string} name @param {any} state @param {() => void} changed */
   function control(name, state, changed) {
     const of = CONTROLS[name];
     if (of.options) return choice(state, name, of.label, of.options, changed);
-    if (of.check) return check(state, name, of.label, changed);
     return slider(state, name, of, changed);
   }
 
-  return {KINDS, ROTARY, DEFAULTS, control, rotary};
+  return {KINDS, ROTARY, DEFAULTS, control};
 })();

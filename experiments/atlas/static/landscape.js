@@ -1,4 +1,3 @@
-// @ts-check
 "use strict";
 
 /** The logit of every query and key as a picture: computed here where there is a closed form, else as posjax has it. */
@@ -8,17 +7,16 @@
   const START = {...DEFAULTS, name: "rope", length: 128, causal: true, query: 96, key: 32};
 
   function rowsOf(state, picture) {
-    const hide = (/** @type {number} */ i, /** @type {number} */ j) => state.causal && j > i;
+    const hide = (i, j) => state.causal && j > i;
     if (picture) return live.decoded(picture).map((row, i) => row.map((x, j) => (hide(i, j) && !picture.grid ? null : x)));
     const at = KINDS[state.name].make(state);
     return Array.from({length: state.length}, (_, i) => Array.from({length: state.length}, (_, j) => (hide(i, j) ? null : at(i, j))));
   }
 
   function pictureOf(state) {
-    return Object.hasOwn(KINDS, state.name) ? null : data("landscapes").pictures.find((/** @type {any} */ each) => each.name === state.name);
+    return Object.hasOwn(KINDS, state.name) ? null : data("landscapes").pictures.find((each) => each.name === state.name);
   }
 
-  /** Where a token stands. @param {any} picture @param {number} at */
   const place = (picture, at) => (picture?.grid ? `(row ${Math.floor(at / picture.grid[1])}, column ${at % picture.grid[1]})` : String(at));
 
   function reading(state, picture, rows) {
@@ -29,7 +27,6 @@
     return `Query at ${place(picture, q)}, key at ${place(picture, k)}${picture?.grid ? "" : `, ${Math.abs(q - k)} apart`}: ${said}.`;
   }
 
-  /** The controls of the chosen encoding. @param {any} state @param {any} picture @param {() => void} update */
   function controlsOf(state, picture, update) {
     const size = picture ? picture.size : state.length;
     const found = picture ? [] : [live.slider(state, "length", {label: "length", values: [16, 32, 64, 96, 128, 192, 256, 384, 512]}, update),
@@ -50,13 +47,13 @@
 
   function render(root, query) {
     const state = live.stateOf(START, query);
-    const pictures = data("landscapes").pictures.filter((/** @type {any} */ each) => !Object.hasOwn(KINDS, each.name));
-    if (!Object.hasOwn(KINDS, state.name) && !pictures.some((/** @type {any} */ each) => each.name === state.name)) state.name = "rope";
+    const pictures = data("landscapes").pictures.filter((each) => !Object.hasOwn(KINDS, each.name));
+    if (!Object.hasOwn(KINDS, state.name) && !pictures.some((each) => each.name === state.name)) state.name = "rope";
     const [controls, words, key] = [el("div", {class: "controls"}), el("div"), el("div")];
     const read = el("p", {"aria-live": "polite"});
-    /** @type {any} */ let picture = null;
-    /** @type {(number|null)[][]} */ let rows = [];
-    /** @type {[number, number, number, number]} */ let box = [0, 0, 1, 1];
+    let picture = null;
+    let rows = [];
+    let box = [0, 0, 1, 1];
     const view = live.canvas((context, width, height, colors) => {
       const range = live.extent(rows.flat());
       box = live.heat(context, width, height, colors, {rows, range, ...live.axes(picture ?? {})});
@@ -83,13 +80,13 @@
       controls.replaceChildren(...controlsOf(state, picture, draw));
       draw();
     };
-    const point = (/** @type {PointerEvent} */ event) => {
+    const point = (event) => {
       [state.query, state.key] = live.cellAt(event, box, rows.length, rows.length);
       read.textContent = reading(state, picture, rows);
       view.redraw();
     };
     for (const each of ["pointermove", "pointerdown"]) view.node.addEventListener(each, point);
-    const select = live.grouped(state, "name", {"with sliders": Object.keys(KINDS), "as posjax computes it": pictures.map((/** @type {any} */ each) => each.name)}, rebuild);
+    const select = live.grouped(state, "name", {"with sliders": Object.keys(KINDS), "as posjax computes it": pictures.map((each) => each.name)}, rebuild);
     root.append(el("h1", {}, "Logit landscape"),
       el("p", {}, "Rows are queries, columns are keys. A logit says how much a query looks at a key before the softmax: blue is less, red is more. ",
         el("a", {href: href("distance")}, "The same by distance"), "."),

@@ -1,4 +1,3 @@
-// @ts-check
 "use strict";
 
 /**
@@ -8,16 +7,12 @@
  */
 const live = (() => {
   const {el} = atlas;
-  /** @typedef {{label: string, color: string, dash?: number[], points: [number, number][], dots?: boolean}} Series */
-  /** @typedef {{label: string, low: number, high: number, log?: boolean}} Axis */
-  /** @typedef {{at: number, label: string, axis?: "x"|"y"}} Mark */
 
   // Okabe and Ito's colours, told apart by colour-blind readers; dashes tell curves apart without colour.
   const COLORS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a", "#a06bd6"];
   const DASHES = [[], [7, 3], [2, 3], [9, 3, 2, 3], [14, 4], [5, 5], [1, 4], [12, 3, 2, 3, 2, 3]];
   let made = 0;
 
-  /** A short number for people. @param {number} x */
   function number(x) {
     if (Number.isNaN(x)) return "not a number";
     if (!Number.isFinite(x)) return "never";
@@ -25,12 +20,7 @@ const live = (() => {
     return Math.abs(x) >= 1000 ? Math.round(x).toLocaleString("en") : String(Number(x.toPrecision(3)));
   }
 
-  /**
-   * A labelled slider over given values, or from low to high in steps; it writes state[key].
-   * @param {any} state @param {string} key
-   * @param {{label: string, values?: number[], low?: number, high?: number, step?: number, show?: (x: number) => string}} of
-   * @param {() => void} changed
-   */
+  /** A labelled slider over given values, or from low to high in steps; it writes state[key]. */
   function slider(state, key, {label, values, low = 0, high = 1, step = 1, show = number}, changed) {
     const id = `live-${++made}`;
     const output = el("output", {for: id});
@@ -49,10 +39,7 @@ const live = (() => {
     return el("div", {class: "slider"}, el("label", {for: id}, label), output, input);
   }
 
-  /**
-   * A labelled choice; options are values, or [value, text]. A state that is none of them becomes the first.
-   * @param {any} state @param {string} key @param {string} label @param {(string | [string, string])[]} options @param {() => void} changed
-   */
+  /** A labelled choice; options are values, or [value, text]. A state that is none of them becomes the first. */
   function choice(state, key, label, options, changed) {
     const id = `live-${++made}`;
     const pairs = options.map((each) => (Array.isArray(each) ? each : [each, each]));
@@ -64,10 +51,6 @@ const live = (() => {
     return el("div", {class: "slider"}, el("label", {for: id}, label), select);
   }
 
-  /**
-   * A choice among live views and posjax's pictures.
-   * @param {any} state @param {string} key @param {Record<string, string[]>} groups @param {() => void} changed
-   */
   function grouped(state, key, groups, changed) {
     const made = choice(state, key, "Encoding", [], changed);
     made.querySelector("select").append(...Object.entries(groups).map(([label, names]) =>
@@ -84,12 +67,22 @@ const live = (() => {
     return el("div", {class: "check"}, input, el("label", {for: id}, ...words.breakable(label)));
   }
 
-  /** Powers of two (or of `base`) from one exponent to another. @param {number} from @param {number} to @param {number} [base] */
+  /** A box that adds a name to the names in state.shown, with commas between, or takes it out. */
+  function toggle(state, name, label, changed) {
+    const own = {on: state.shown.split(",").includes(name)};
+    return check(own, "on", label, () => {
+      const others = state.shown.split(",").filter((each) => each && each !== name);
+      state.shown = (own.on ? [...others, name] : others).join(",");
+      changed();
+    });
+  }
+
+  /** Powers of two (or of `base`) from one exponent to another. */
   const powers = (from, to, base = 2) => Array.from({length: to - from + 1}, (_, i) => base ** (from + i));
 
-  /** Colours of the theme as [r, g, b], as they are now. @param {Element} near */
+  /** Colours of the theme as [r, g, b], as they are now. */
   function theme(near) {
-    const of = (/** @type {string} */ name) => {
+    const of = (name) => {
       const probe = el("span", {style: `color: var(--${name})`});
       near.parentElement?.append(probe);
       const found = getComputedStyle(probe).color;
@@ -99,22 +92,18 @@ const live = (() => {
     return {paper: of("paper"), ink: of("ink"), faint: of("faint"), line: of("line"), card: of("card")};
   }
 
-  /** @param {string} color as browsers give it, or #rrggbb @returns {number[]} */
+  /** The parts of a color as browsers give it, or of #rrggbb. */
   function rgb(color) {
     if (color.startsWith("#")) return [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
     return (color.match(/[\d.]+/g) ?? ["0", "0", "0"]).slice(0, 3).map(Number);
   }
 
   const css = (color) => `rgb(${color.map(Math.round).join(" ")})`;
-  /** @param {number[]} a @param {number[]} b @param {number} share of b */
+  /** Mixes two colors: all of a at share 0, all of b at 1. */
   const blend = (a, b, share) => a.map((x, i) => x + (b[i] - x) * share);
   const dark = (color) => color[0] + color[1] + color[2] < 384;
 
-  /**
-   * A canvas that is drawn anew as it changes its size and as the theme changes, and that says what it shows.
-   * @param {(context: CanvasRenderingContext2D, width: number, height: number, colors: ReturnType<typeof theme>) => string} draw returns the text alternative
-   * @param {{height?: number | ((width: number) => number), focus?: boolean, most?: number}} [of] focus: takes the keyboard; most: pixels of its width
-   */
+  /** A canvas that is drawn anew as it changes its size and as the theme changes, and that says what it shows. `draw` returns the text alternative, `most` is its largest width. */
   function canvas(draw, {height = 320, focus = false, most = 1200} = {}) {
     const node = el("canvas", {role: "img", class: "live", style: `max-width: ${most}px`, tabindex: focus ? 0 : null});
     const redraw = () => {
@@ -126,7 +115,7 @@ const live = (() => {
         [node.width, node.height] = [Math.round(width * ratio), Math.round(high * ratio)];
         node.style.height = `${high}px`;
       }
-      const context = /** @type {CanvasRenderingContext2D} */ (node.getContext("2d"));
+      const context = node.getContext("2d");
       context.setTransform(ratio, 0, 0, ratio, 0, 0);
       context.clearRect(0, 0, width, high);
       context.font = "13px system-ui, sans-serif";
@@ -144,25 +133,21 @@ const live = (() => {
 
   const [BLUE, RED] = [[0, 98, 190], [200, 40, 20]];
 
-  /**
-   * The colour of a value: blue below 0, red above, paper at 0; where all have one sign, from the low end to the high one.
-   * @param {number} low @param {number} high @param {ReturnType<typeof theme>} colors
-   */
+  /** The colour of a value: blue below 0, red above, paper at 0; where all have one sign, from the low end to the high one. */
   function palette(low, high, colors) {
-    const pole = (/** @type {number[]} */ color) => (dark(colors.paper) ? blend(color, [255, 255, 255], 0.35) : color);
+    const pole = (color) => (dark(colors.paper) ? blend(color, [255, 255, 255], 0.35) : color);
     if (low < 0 && high > 0) {
       const most = Math.max(-low, high);
-      return (/** @type {number} */ x) => blend(colors.paper, pole(x < 0 ? BLUE : RED), Math.min(Math.abs(x) / most, 1) ** 0.7);
+      return (x) => blend(colors.paper, pole(x < 0 ? BLUE : RED), Math.min(Math.abs(x) / most, 1) ** 0.7);
     }
     const end = pole(high <= 0 && low < 0 ? BLUE : RED);
     const span = high - low || 1;
-    return (/** @type {number} */ x) => {
+    return (x) => {
       const share = Math.min(Math.max((x - low) / span, 0), 1);
       return blend(colors.paper, end, low < 0 ? 1 - share : share);
     };
   }
 
-  /** The least and greatest finite value. @param {Iterable<number|null>} values @returns {[number, number]} */
   function extent(values) {
     let [low, high] = [Infinity, -Infinity];
     for (const x of values) {
@@ -173,11 +158,7 @@ const live = (() => {
     return low <= high ? [low, high] : [0, 1];
   }
 
-  /**
-   * A matrix as coloured cells, hidden ones hatched, in a box of the canvas.
-   * @param {CanvasRenderingContext2D} context @param {(number|null)[][]} rows @param {[number, number, number, number]} box x, y, width, height
-   * @param {[number, number]} range @param {ReturnType<typeof theme>} colors
-   */
+  /** A matrix as coloured cells, hidden ones hatched, in a box of the canvas. */
   function cells(context, rows, [x, y, width, height], range, colors) {
     const [high, wide] = [rows.length, rows[0].length];
     const image = new ImageData(wide, high);
@@ -197,21 +178,15 @@ const live = (() => {
 
   const FRAME = {left: 50, right: 6, top: 4, bottom: 40}; // pixels beside the cells of a heat map
 
-  /** The height of a canvas whose heat map of so many rows and columns has square cells. @param {number} rows @param {number} columns */
-  const square = (rows, columns) => (/** @type {number} */ width) => ((width - FRAME.left - FRAME.right) * rows) / columns + FRAME.top + FRAME.bottom;
+  /** The height of a canvas whose heat map of so many rows and columns has square cells. */
+  const square = (rows, columns) => (width) => ((width - FRAME.left - FRAME.right) * rows) / columns + FRAME.top + FRAME.bottom;
 
-  /**
-   * A heat map: a matrix with ticks and names on its axes. Gives the box of its cells: x, y, width, height.
-   * @param {CanvasRenderingContext2D} context @param {number} width @param {number} height @param {ReturnType<typeof theme>} colors
-   * @param {{rows: (number|null)[][], range: [number, number], across: string, down: string, first?: number, every?: number}} map
-   *   first: the number of the first row and column; every: ticks stand at its multiples
-   * @returns {[number, number, number, number]}
-   */
+  /** A heat map: a matrix with ticks and names on its axes. Gives the box of its cells: x, y, width, height. `first` numbers the first row and column; ticks stand at multiples of `every`. */
   function heat(context, width, height, colors, {rows, range, across, down, first = 0, every = 1}) {
     const side = Math.min((width - FRAME.left - FRAME.right) / rows[0].length, (height - FRAME.top - FRAME.bottom) / rows.length);
     const [x, y, wide, high] = [FRAME.left, FRAME.top, side * rows[0].length, side * rows.length];
     cells(context, rows, [x, y, wide, high], range, colors);
-    const at = (/** @type {number} */ count, /** @type {number} */ pixels) => {
+    const at = (count, pixels) => {
       const step = Math.max(1, ...ticks({label: "", low: 0, high: count / every}, pixels / 40).slice(1, 2));
       return Array.from({length: count}, (_, i) => first + i).filter((place) => place % (step * every) === 0);
     };
@@ -238,29 +213,26 @@ const live = (() => {
     return [x, y, wide, high];
   }
 
-  /** The cell under a pointer, [row, column]. @param {MouseEvent} event @param {[number, number, number, number]} box of the heat map @param {number} rows @param {number} columns */
+  /** The cell under a pointer, [row, column]. */
   function cellAt(event, [x, y, wide, high], rows, columns) {
-    const {left, top} = /** @type {Element} */ (event.currentTarget).getBoundingClientRect();
-    const at = (/** @type {number} */ share, /** @type {number} */ count) => Math.min(Math.max(Math.floor(share * count), 0), count - 1);
+    const {left, top} = event.currentTarget.getBoundingClientRect();
+    const at = (share, count) => Math.min(Math.max(Math.floor(share * count), 0), count - 1);
     return [at((event.clientY - top - y) / high, rows), at((event.clientX - left - x) / wide, columns)];
   }
 
-  /** A picture of posjax's as rows; 255 is a key that is not seen. @param {any} picture @returns {(number|null)[][]} */
+  /** A picture of posjax's as rows; 255 is a key that is not seen. */
   function decoded({size, low, high, cells: packed}) {
     const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
-    const value = (/** @type {number} */ b) => (b === 255 ? null : low + ((high - low) * b) / 254);
+    const value = (b) => (b === 255 ? null : low + ((high - low) * b) / 254);
     return Array.from({length: size}, (_, i) => Array.from({length: size}, (_, j) => value(bytes[i * size + j])));
   }
 
-  /** The axes of a picture of posjax's: tokens, or patches of a grid, whose rows the ticks count. @param {any} picture */
+  /** The axes of a picture of posjax's: tokens, or patches of a grid, whose rows the ticks count. */
   function axes({grid}) {
     return grid ? {across: "patch as key, row by row", down: "patch as query", every: grid[1]} : {across: "key", down: "query"};
   }
 
-  /**
-   * The colours of a range with its ends, as an element.
-   * @param {[number, number]} range @param {boolean} unseen whether some cells are hidden
-   */
+  /** The colours of a range with its ends, as an element. */
   function legend([low, high], unseen) {
     const bar = canvas((context, width, height, colors) => {
       const [color, ramp] = [palette(low, high, colors), context.createLinearGradient(0, 0, width, 0)];
@@ -273,7 +245,7 @@ const live = (() => {
       ...(unseen ? [el("span", {class: "unseen"}, el("span", {class: "swatch"}), " not seen")] : []));
   }
 
-  /** A number beside an axis, short: 100k. @param {number} x */
+  /** A number beside an axis, short: 100k. */
   const tick = (x) => (Math.abs(x) >= 1e6 ? `${x / 1e6}M` : Math.abs(x) >= 1e4 ? `${x / 1e3}k` : number(x));
 
   function ticks({low, high, log}, count) {
@@ -287,35 +259,31 @@ const live = (() => {
     return Array.from({length: Math.floor((high - low) / step) + 2}, (_, i) => (Math.ceil(low / step) + i) * step).filter((t) => t <= high + 1e-9 * step);
   }
 
-  /**
-   * Curves with axes and marks.
-   * @param {CanvasRenderingContext2D} context @param {number} width @param {number} height @param {ReturnType<typeof theme>} colors
-   * @param {{series: Series[], x: Axis, y: Axis, marks?: Mark[]}} chart
-   */
+  function straight(context, x, y, toX, toY) {
+    context.beginPath();
+    context.moveTo(x, y);
+    context.lineTo(toX, toY);
+    context.stroke();
+  }
+
   function curves(context, width, height, colors, {series, x, y, marks = []}) {
     const [left, right, top, bottom] = [56, 14, 22, 44];
-    const scale = (/** @type {Axis} */ axis, /** @type {number} */ from, /** @type {number} */ to) => {
-      const f = axis.log ? Math.log : (/** @type {number} */ v) => v;
-      return (/** @type {number} */ v) => from + ((f(v) - f(axis.low)) / (f(axis.high) - f(axis.low))) * (to - from);
+    const scale = (axis, from, to) => {
+      const f = axis.log ? Math.log : (v) => v;
+      return (v) => from + ((f(v) - f(axis.low)) / (f(axis.high) - f(axis.low))) * (to - from);
     };
     const [px, py] = [scale(x, left, width - right), scale(y, height - bottom, top)];
     context.lineWidth = 1;
     context.fillStyle = css(colors.faint);
     context.strokeStyle = css(colors.line);
+    context.textAlign = "center";
     for (const t of ticks(x, Math.max(3, width / 110))) {
-      context.beginPath();
-      context.moveTo(px(t), top);
-      context.lineTo(px(t), height - bottom);
-      context.stroke();
-      context.textAlign = "center";
+      straight(context, px(t), top, px(t), height - bottom);
       context.fillText(tick(t), px(t), height - bottom + 16);
     }
+    context.textAlign = "right";
     for (const t of ticks(y, 6)) {
-      context.beginPath();
-      context.moveTo(left, py(t));
-      context.lineTo(width - right, py(t));
-      context.stroke();
-      context.textAlign = "right";
+      straight(context, left, py(t), width - right, py(t));
       context.fillText(tick(t), left - 6, py(t) + 4);
     }
     context.textAlign = "center";
@@ -346,32 +314,18 @@ const live = (() => {
     }
   }
 
-  /**
-   * @param {CanvasRenderingContext2D} context @param {Mark} mark @param {(v: number) => number} px @param {(v: number) => number} py
-   * @param {[number, number, number, number]} box left, right, top, bottom @param {ReturnType<typeof theme>} colors
-   */
   function drawMark(context, mark, px, py, [left, right, top, bottom], colors) {
     context.strokeStyle = context.fillStyle = css(colors.ink);
     context.lineWidth = 1;
+    const level = mark.axis === "y";
+    const at = level ? py(mark.at) : px(mark.at);
+    const [a, b] = level ? [top, bottom] : [left, right];
+    if (at < a - 0.5 || at > b + 0.5) return;
     context.setLineDash([5, 4]);
-    context.beginPath();
-    const at = mark.axis === "y" ? py(mark.at) : px(mark.at);
-    const [a, b] = mark.axis === "y" ? [top, bottom] : [left, right];
-    if (at < a - 0.5 || at > b + 0.5) {
-      context.setLineDash([]);
-      return;
-    }
-    if (mark.axis === "y") {
-      context.moveTo(left, at);
-      context.lineTo(right, at);
-    } else {
-      context.moveTo(at, top);
-      context.lineTo(at, bottom);
-    }
-    context.stroke();
+    straight(context, ...(level ? [left, at, right, at] : [at, top, at, bottom]));
     context.setLineDash([]);
     const wide = context.measureText(mark.label).width;
-    if (mark.axis === "y") {
+    if (level) {
       context.textAlign = "left";
       context.fillText(mark.label, left + 6, at - 5 < top + 8 ? at + 14 : at - 5);
     } else {
@@ -380,13 +334,12 @@ const live = (() => {
     }
   }
 
-  /** A link to the page of an encoding, if it has one. @param {string} name @returns {any[]} */
   function card(name) {
-    const known = atlas.data("cards").cards.some((/** @type {any} */ each) => each.name === name);
+    const known = atlas.data("cards").cards.some((each) => each.name === name);
     return known ? [el("a", {href: atlas.href("card", {name})}, `All about ${name}`), ". "] : [];
   }
 
-  /** What each curve is, beside its colour and dash. @param {Series[]} series */
+  /** What each curve is, beside its colour and dash. */
   function key(series) {
     return el("ul", {class: "key"}, ...series.map((each) => {
       const line = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -402,10 +355,7 @@ const live = (() => {
     }));
   }
 
-  /**
-   * A state from defaults and the address; what is not a number stays a text.
-   * @param {Record<string, any>} defaults @param {URLSearchParams} query
-   */
+  /** A state from defaults and the address; what is not a number stays a text. */
   function stateOf(defaults, query) {
     const state = {...defaults};
     for (const [name, value] of query) {
@@ -416,11 +366,11 @@ const live = (() => {
     return state;
   }
 
-  /** Writes what differs from the defaults into the address, so that a view can be sent. @param {string} page @param {any} state @param {any} defaults */
+  /** Writes what differs from the defaults into the address, so that a view can be sent. */
   function remember(page, state, defaults) {
     const changed = Object.entries(state).filter(([name, value]) => Object.hasOwn(defaults, name) && value !== defaults[name]);
     history.replaceState(null, "", atlas.href(page, Object.fromEntries(changed.map(([name, value]) => [name, String(value)]))));
   }
 
-  return {COLORS, DASHES, number, slider, choice, grouped, check, powers, canvas, heat, square, cellAt, decoded, axes, legend, extent, curves, card, key, css, blend, rgb, dark, stateOf, remember};
+  return {COLORS, DASHES, number, slider, choice, grouped, check, powers, canvas, heat, square, cellAt, decoded, axes, legend, extent, curves, straight, card, key, css, blend, stateOf, remember, toggle};
 })();

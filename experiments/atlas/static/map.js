@@ -1,4 +1,3 @@
-// @ts-check
 "use strict";
 
 /** All encodings by family and year, with filters and a search. */
@@ -6,15 +5,12 @@
   const {data, el, href} = atlas;
   const CHEAP = 1.1; // of a step without an encoding
 
-  /** The time of a training step over that without an encoding, where it was measured. @param {any} card */
+  /** The time of a training step over that without an encoding, where it was measured. */
   function ratio(card) {
-    return card.studied.find((/** @type {any} */ each) => each.ratio !== undefined)?.ratio;
+    return card.studied.find((each) => each.ratio !== undefined)?.ratio;
   }
 
-  /**
-   * Filters: name, words, and for each choice what it keeps.
-   * @type {Array<{name: string, words: string, choices: () => Array<[string, string, (card: any) => boolean]>}>}
-   */
+  /** Filters: name, words, and for each choice what it keeps. */
   const FILTERS = [
     {name: "kind", words: "Kind", choices: () => unique((card) => [card.kind])},
     {name: "axes", words: "Axes", choices: () => [1, 2, 3].map((axes) => [String(axes), `${axes}-D`, (card) => card.axes.includes(axes)])},
@@ -28,17 +24,11 @@
       ["unknown", "not measured", (card) => ratio(card) === undefined]]},
   ];
 
-  /**
-   * A choice for each value that any card has.
-   * @param {(card: any) => string[]} of
-   * @returns {Array<[string, string, (card: any) => boolean]>}
-   */
   function unique(of) {
     const found = [...new Set(data("cards").cards.flatMap(of))].sort();
     return found.map((value) => [value, value, (card) => of(card).includes(value)]);
   }
 
-  /** The text of a card that the search reads. @param {any} card */
   function searched({name, words: text, citation, arxiv, family, titles}) {
     return [name, text, citation, arxiv, family, ...titles].join(" ");
   }
@@ -47,7 +37,7 @@
     return data("families")[card.family];
   }
 
-  /** A name in the grid; the glyph alone on a phone. @param {any} card */
+  /** A name in the grid; the glyph alone on a phone. */
   function chip(card) {
     const family = look(card);
     return el("a", {class: "chip", href: href("card", {name: card.name}), style: `--family: ${family.color}`, title: `${card.name}: ${card.summary}`},
@@ -61,14 +51,9 @@
       el("span", {class: "note"}, card.citation ?? ""), el("br"), ...words.rich(card.summary));
   }
 
-  /**
-   * Families by years.
-   * @param {any[]} cards
-   * @param {number[]} years
-   */
   function grid(cards, years) {
-    const at = (/** @type {string} */ family, /** @type {number|null} */ year) => el("td", {}, ...cards.filter((each) => each.family === family && each.year === year).map(chip));
-    const families = Object.entries(data("families")).filter(([name]) => data("cards").cards.some((/** @type {any} */ each) => each.family === name));
+    const at = (family, year) => el("td", {}, ...cards.filter((each) => each.family === family && each.year === year).map(chip));
+    const families = Object.entries(data("families")).filter(([name]) => data("cards").cards.some((each) => each.family === name));
     const head = el("tr", {}, el("th", {scope: "col"}, "Family"), ...years.map((year) => el("th", {scope: "col"}, el("span", {class: "century"}, String(year).slice(0, 2)), String(year).slice(2))), el("th", {scope: "col"}, el("span", {"aria-hidden": "true"}, "–"), el("span", {class: "hidden"}, "no paper")));
     const rows = families.map(([name, family]) => el("tr", {}, el("th", {scope: "row", style: `--family: ${family.color}`, title: family.about},
       el("span", {class: "glyph", "aria-hidden": "true"}, family.glyph), " ", name), ...[...years, null].map((year) => at(name, year))));
@@ -76,7 +61,7 @@
   }
 
   function render(root, query) {
-    const cards = /** @type {any[]} */ (data("cards").cards);
+    const cards = data("cards").cards;
     const years = [...new Set(cards.map((each) => each.year))].filter((year) => year !== null).sort();
     const search = el("input", {type: "search", id: "search", value: query.get("search") ?? ""});
     const choices = FILTERS.map((filter) => ({filter, options: filter.choices()}));

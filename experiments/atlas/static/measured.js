@@ -1,8 +1,7 @@
-// @ts-check
 "use strict";
 
 /** What was measured: verdicts on papers, and charts with the numbers behind them; each number leads to its records. */
-(() => {
+const measured = (() => {
   const {data, el, href} = atlas;
   const VIEWS = [["verdicts", "Paper verdicts"], ["length", "By length"], ["depth", "Recall by depth"], ["resolution", "By resolution"], ["one", "At the trained size"]];
   const FIRST = ["none", "sinusoidal", "learned", "rope", "alibi", "t5", "fire", "fox"]; // shown at first, where they are there
@@ -15,43 +14,22 @@
     return el("label", {}, words, select);
   }
 
-  /** A select that leads to another address. @param {string} id @param {string[]} values @param {string} chosen @param {(value: string) => string} to */
   function leading(id, values, chosen, to) {
-    const go = (/** @type {any} */ event) => { location.hash = to(event.target.value); };
+    const go = (event) => { location.hash = to(event.target.value); };
     return el("select", {id, change: go}, ...values.map((value) => el("option", {value, selected: value === chosen}, value)));
   }
 
-  /** How a study was run: the command, and where its records lie. @param {any} study */
   function run(study) {
     const told = study.count === undefined ? [`Not run. `] : [`${study.count} records, at most ${study.cost}, commits ${study.commits.join(", ")}. Records: `, el("code", {}, `results/${study.folder}/results.jsonl`), ". "];
     return el("p", {class: "note"}, study.asks, " ", ...told, "Command: ", el("code", {}, study.command));
   }
 
-  /** Studies of a view that have records, and those that have not. @param {string} view */
-  function studies(view) {
-    const found = data("measured").studies.filter((/** @type {any} */ each) => each.kinds.includes(view));
-    return {there: found.filter((/** @type {any} */ each) => each.count !== undefined), missing: found.filter((/** @type {any} */ each) => each.count === undefined)};
-  }
-
-  function unrun(missing) {
-    if (!missing.length) return null;
-    return el("section", {}, el("h2", {}, "Not run"), el("ul", {}, ...missing.map((each) => el("li", {}, el("b", {}, each.folder), `: ${each.asks} `, el("code", {}, each.command)))));
-  }
-
-  /** The mark and line of a row, beside its name. @param {any} row */
   function swatch(row) {
     return el("span", {class: "glyph", "aria-hidden": "true", style: `--family: ${row.color}`}, row.glyph);
   }
 
-  /**
-   * Boxes to choose rows by.
-   * @param {any} study
-   * @param {string[]} labels
-   * @param {Set<string>} chosen
-   * @param {() => void} update
-   */
   function boxes(study, labels, chosen, update) {
-    const box = (/** @type {string} */ label) => el("label", {}, el("input", {type: "checkbox", checked: chosen.has(label), change: (/** @type {any} */ event) => {
+    const box = (label) => el("label", {}, el("input", {type: "checkbox", checked: chosen.has(label), change: (event) => {
       if (event.target.checked) chosen.add(label);
       else chosen.delete(label);
       update();
@@ -68,22 +46,15 @@
     return href("record", {folder: study.folder, table, metric, row: label});
   }
 
-  /**
-   * Every number of a metric, in words.
-   * @param {any} study
-   * @param {string} table
-   * @param {string} metric
-   * @param {any} shown
-   */
   function numbers(study, table, metric, shown) {
     const axis = axisOf(study, study.tables[table]);
-    const head = ["row", ...shown.at.map((/** @type {number|null} */ at) => (at === null ? metric : `${at} ${axis}`))];
+    const head = ["row", ...shown.at.map((at) => (at === null ? metric : `${at} ${axis}`))];
     const rows = Object.entries(shown.points).map(([label, points]) => [name(study, label),
-      ...points.map((/** @type {any} */ each) => (each ? el("a", {href: recorded(study, table, metric, label)}, each.text) : "not finite"))]);
+      ...points.map((each) => (each ? el("a", {href: recorded(study, table, metric, label)}, each.text) : "not finite"))]);
     return el("details", {open: shown.at.length === 1}, el("summary", {}, "The numbers: mean ± half-width of the 95 % interval over seeds; each leads to its records"), atlas.table("The numbers", head, rows));
   }
 
-  /** A row's name, as a way to its card. @param {any} study @param {string} label */
+  /** A row's name, as a way to its card. */
   function name(study, label) {
     const {card} = study.rows[label];
     return card ? el("a", {href: href("card", {name: card})}, label) : label;
@@ -93,28 +64,16 @@
     return table.axis || `${study.text}s`;
   }
 
-  /**
-   * Values of the charts "lines" and "dots".
-   * @param {any} study
-   * @param {any} table
-   * @param {any} shown
-   * @param {Set<string>} chosen
-   */
   function values(study, table, shown, chosen) {
     const axis = axisOf(study, table);
-    return Object.entries(shown.points).filter(([label]) => chosen.has(label)).flatMap(([label, points]) => points.map((/** @type {any} */ each, /** @type {number} */ index) => each && ({
+    return Object.entries(shown.points).filter(([label]) => chosen.has(label)).flatMap(([label, points]) => points.map((each, index) => each && ({
       label, x: shown.at[index] ?? 0, where: shown.at[index] === null ? "the trained size" : `${shown.at[index]} ${axis}`, mean: each.mean,
       low: each.mean - (each.half ?? 0), high: each.mean + (each.half ?? 0), text: each.text, seeds: each.seeds,
       color: study.rows[label].color, dash: study.rows[label].dash, shape: study.rows[label].shape, trained: table.trained ?? 0, reference: label === "none",
-    })).filter((/** @type {any} */ each) => each));
+    })).filter((each) => each));
   }
 
-  /**
-   * The ticks of a chart of lines at what was measured; shares within 0 and 100 %, though an interval may reach beyond.
-   * @param {any} spec
-   * @param {any[]} made
-   * @param {any} shown
-   */
+  /** The ticks of a chart of lines at what was measured; shares within 0 and 100 %, though an interval may reach beyond. */
   function scaled(spec, made, shown) {
     for (const {encoding: {x, y}} of spec.layer) {
       if (x?.axis) Object.assign(x.axis, {values: shown.at, format: "d", labelOverlap: true});
@@ -124,25 +83,13 @@
     }
   }
 
-  /**
-   * A chart of dots as high as its rows; the rule at no encoding is the first layer, and left out where that was not run.
-   * @param {any} spec
-   * @param {any[]} made
-   * @param {number} count
-   */
+  /** A chart of dots as high as its rows; the rule at no encoding is the first layer, and left out where that was not run. */
   function stacked(spec, made, count) {
     spec.height = 28 * count;
     if (!made.some((each) => each.reference)) spec.layer = spec.layer.slice(1);
   }
 
-  /**
-   * A study's metric as a chart with boxes for its rows, and its numbers.
-   * @param {HTMLElement} root
-   * @param {string} view
-   * @param {any} study
-   * @param {string} table
-   * @param {string} metric
-   */
+  /** A study's metric as a chart with boxes for its rows, and its numbers. */
   function charted(root, view, study, table, metric) {
     const found = study.tables[table];
     const shown = found.metrics[metric];
@@ -162,56 +109,52 @@
     update();
   }
 
-  function byMetric(root, view, query) {
-    const {there, missing} = studies(view);
-    const study = there.find((/** @type {any} */ each) => each.folder === query.get("study")) ?? there[0];
+  /** Shows the study of a view that the address names, with its select, and the studies that have not been run. */
+  function pick(root, view, query, show) {
+    const found = data("measured").studies.filter((each) => each.kinds.includes(view));
+    const [there, missing] = [true, false].map((has) => found.filter((each) => (each.count !== undefined) === has));
+    const study = there.find((each) => each.folder === query.get("study")) ?? there[0];
     if (study) {
-      const of = (/** @type {string} */ table) => Object.keys(study.tables[table].metrics).filter((metric) => study.tables[table].metrics[metric].kind === view);
+      show(study, labelled("Study", leading("study", there.map((each) => each.folder), study.folder, (value) => href("measured", {view, study: value}))));
+      root.append(run(study));
+    }
+    if (!missing.length) return;
+    root.append(el("section", {}, el("h2", {}, "Not run"), el("ul", {}, ...missing.map((each) => el("li", {}, el("b", {}, each.folder), `: ${each.asks} `, el("code", {}, each.command))))));
+  }
+
+  function byMetric(root, view, query) {
+    pick(root, view, query, (study, select) => {
+      const of = (table) => Object.keys(study.tables[table].metrics).filter((metric) => study.tables[table].metrics[metric].kind === view);
       const tables = Object.keys(study.tables).filter((table) => of(table).length);
       const table = tables.find((each) => each === query.get("table")) ?? tables[0];
       const metric = of(table).find((each) => each === query.get("metric")) ?? of(table)[0];
-      const to = (/** @type {Record<string, string>} */ change) => href("measured", {view, study: study.folder, table, metric, ...change});
-      root.append(el("div", {class: "filters"},
-        labelled("Study", leading("study", there.map((/** @type {any} */ each) => each.folder), study.folder, (value) => href("measured", {view, study: value}))),
-        labelled("Table", leading("table", tables, table, (value) => to({table: value}))),
+      const to = (change) => href("measured", {view, study: study.folder, table, metric, ...change});
+      root.append(el("div", {class: "filters"}, select, labelled("Table", leading("table", tables, table, (value) => to({table: value}))),
         labelled("Metric", leading("metric", of(table), metric, (value) => to({metric: value})))));
       charted(root, view, study, table, metric);
-      root.append(run(study));
-    }
-    root.append(...[unrun(missing)].filter((each) => each !== null));
+    });
   }
 
   function byDepth(root, query) {
-    const {there, missing} = studies("depth");
-    const study = there.find((/** @type {any} */ each) => each.folder === query.get("study")) ?? there[0];
-    if (study) {
+    pick(root, "depth", query, (study, select) => {
       const tasks = Object.keys(study.depth);
       const task = tasks.find((each) => each === query.get("task")) ?? tasks[0];
       const what = query.get("what") ?? "parts of answers";
-      root.append(el("div", {class: "filters"}, labelled("Study", leading("study", there.map((/** @type {any} */ each) => each.folder), study.folder, (value) => href("measured", {view: "depth", study: value}))),
-        labelled("Task", leading("task", tasks, task, (value) => href("measured", {view: "depth", study: study.folder, task: value, what}))),
-        labelled("Share of", leading("what", ["parts of answers", "whole answers"], what, (value) => href("measured", {view: "depth", study: study.folder, task, what: value})))));
+      const to = (change) => href("measured", {view: "depth", study: study.folder, task, what, ...change});
+      root.append(el("div", {class: "filters"}, select, labelled("Task", leading("task", tasks, task, (value) => to({task: value}))),
+        labelled("Share of", leading("what", ["parts of answers", "whole answers"], what, (value) => to({what: value})))));
       mapped(root, study, task, what === "whole answers" ? 0 : 1, what);
-      root.append(run(study));
-    }
-    root.append(...[unrun(missing)].filter((each) => each !== null));
+    });
   }
 
-  /**
-   * Maps of what is found by length and depth.
-   * @param {HTMLElement} root
-   * @param {any} study
-   * @param {string} task
-   * @param {number} which whole answers 0, parts 1
-   * @param {string} what
-   */
+  /** Maps of what is found by length and depth. `which` is 0 for whole answers, 1 for parts. */
   function mapped(root, study, task, which, what) {
     const rows = study.depth[task];
     const labels = Object.keys(rows);
     const chosen = first(labels);
     const holder = el("div", {class: "chart"});
     const update = () => {
-      const cells = labels.filter((label) => chosen.has(label)).flatMap((label) => rows[label].map((/** @type {any[]} */ cell) => (
+      const cells = labels.filter((label) => chosen.has(label)).flatMap((label) => rows[label].map((cell) => (
         {label, length: cell[0], depth: cell[1], share: cell[2 + which], text: cell[4 + which], where: `length ${cell[0]}, depth ${cell[1]}`})));
       charts.draw(holder, "depth", cells, `${task}: share of ${what} found (%), by length (across) and depth (down), of ${[...chosen].join(", ") || "no row"}; the numbers stand in the table below`,
         (spec) => {
@@ -220,24 +163,24 @@
         });
     };
     const table = Object.keys(study.tables)[0];
-    const numbers = labels.flatMap((label) => rows[label].map((/** @type {any[]} */ cell) => [name(study, label), cell[0], cell[1],
+    const numbers = labels.flatMap((label) => rows[label].map((cell) => [name(study, label), cell[0], cell[1],
       el("a", {href: recorded(study, table, `${task} ${which ? "accuracy" : "exact match"}`, label)}, cell[4 + which])]));
     root.append(el("p", {class: "axis"}, `${task}: ${what} found (%), by length in ${study.text}s (across) and depth in the window (down), mean over seeds`),
       holder, boxes(study, labels, chosen, update), el("details", {}, el("summary", {}, "The numbers, with 95 % intervals over seeds"), atlas.table("The numbers", ["row", "length", "depth", `${what} (%)`], numbers)));
     update();
   }
 
-  /** A number of ours with links to its records: itself a link where one table has them all. @param {{text: string, records: any[]}} found */
+  /** A number of ours with links to its records: itself a link where one table has them all. */
   function sourced({text, records}) {
-    const link = (/** @type {any} */ each, /** @type {string} */ words) => el("a", {href: href("record", each)}, words);
+    const link = (each, words) => el("a", {href: href("record", each)}, words);
     if (records.length === 1) return [link(records[0], text)];
     const metrics = new Set(records.map((each) => each.metric)).size > 1;
     return [`${text}, from `, ...records.flatMap((each, index) => [index ? ", " : "", link(each, metrics ? `${each.table} (${each.metric})` : each.table)])];
   }
 
   function claimed(claim, asked) {
-    const ours = claim.ours.map((/** @type {any} */ each) => el("li", {}, `${each.name}: `, ...(each.text ? sourced(each) : ["not run"]), ` (the claim: ${each.asked})`));
-    const command = data("measured").studies.find((/** @type {any} */ each) => each.folder === claim.folder)?.command;
+    const ours = claim.ours.map((each) => el("li", {}, `${each.name}: `, ...(each.text ? sourced(each) : ["not run"]), ` (the claim: ${each.asked})`));
+    const command = data("measured").studies.find((each) => each.folder === claim.folder)?.command;
     return el("article", {class: `claim ${claim.verdict.replaceAll(" ", "-")}${claim.id === asked ? " asked" : ""}`, id: `claim-${claim.id}`, tabindex: "-1"},
       el("h2", {}, claim.says), el("p", {}, el("b", {}, claim.verdict), claim.p ? ` (${claim.p} after Holm's correction over ${claim.tests} tests)` : ""),
       el("p", {}, "Paper: ", claim.arxiv ? el("a", {href: `https://arxiv.org/abs/${claim.arxiv}`, rel: "noreferrer"}, claim.source) : claim.source, `, ${claim.place}${claim.paper.length ? `: ${claim.paper.join("; ")}` : ""}.`),
@@ -249,9 +192,9 @@
       el("p", {class: "note"}, claim.id, ". Command: ", el("code", {}, command)));
   }
 
-  /** The claims of a study, folded. @param {string} folder @param {any[]} claims @param {string|null} asked @param {boolean} open */
+  /** The claims of a study, folded. */
   function grouped(folder, claims, asked, open) {
-    const study = data("measured").studies.find((/** @type {any} */ each) => each.folder === folder);
+    const study = data("measured").studies.find((each) => each.folder === folder);
     const counts = VERDICTS.map((verdict) => [verdict, claims.filter((each) => each.verdict === verdict).length]).filter(([, count]) => count);
     return el("details", {class: "group", open: open || claims.some((each) => each.id === asked)},
       el("summary", {}, el("b", {}, study.title), el("span", {class: "note"}, ` ${counts.map(([verdict, count]) => `${verdict}: ${count}`).join(", ")}`)),
@@ -261,15 +204,15 @@
   function verdicts(root, query) {
     const {claims} = data("measured");
     const chosen = query.get("verdict") ?? "any";
-    const counts = VERDICTS.map((verdict, index) => `${claims.filter((/** @type {any} */ each) => each.verdict === verdict).length} ${MANY[index]}`);
+    const counts = VERDICTS.map((verdict, index) => `${claims.filter((each) => each.verdict === verdict).length} ${MANY[index]}`);
     const list = el("div", {});
     const status = el("p", {class: "note", role: "status"});
     const search = el("input", {type: "search", id: "claims", value: query.get("search") ?? ""});
     const select = el("select", {id: "verdict"}, ...["any", ...VERDICTS].map((value) => el("option", {value, selected: value === chosen}, value)));
     const update = () => {
       const word = search.value.trim().toLowerCase();
-      const kept = claims.filter((/** @type {any} */ each) => (select.value === "any" || each.verdict === select.value) && `${each.id} ${each.says} ${each.source}`.toLowerCase().includes(word));
-      list.replaceChildren(...[...Map.groupBy(kept, (/** @type {any} */ each) => each.folder)].map(([folder, group]) => grouped(folder, group, query.get("claim"), kept.length <= FEW)));
+      const kept = claims.filter((each) => (select.value === "any" || each.verdict === select.value) && `${each.id} ${each.says} ${each.source}`.toLowerCase().includes(word));
+      list.replaceChildren(...[...Map.groupBy(kept, (each) => each.folder)].map(([folder, group]) => grouped(folder, group, query.get("claim"), kept.length <= FEW)));
       status.textContent = `${kept.length} of ${claims.length} claims shown.`;
     };
     for (const each of [search, select]) each.addEventListener("input", update);
@@ -292,14 +235,10 @@
     else byMetric(root, view, query);
   }
 
-  /**
-   * The records behind a number: every seed of a row, or of all rows of a table.
-   * @param {HTMLElement} root
-   * @param {URLSearchParams} query
-   */
+  /** The records behind a number: every seed of a row, or of all rows of a table. */
   function record(root, query) {
-    const study = data("measured").studies.find((/** @type {any} */ each) => each.folder === query.get("folder") && each.count !== undefined);
-    const own = (/** @type {any} */ of, /** @type {string} */ key) => (of && Object.hasOwn(of, key) ? of[key] : undefined);
+    const study = data("measured").studies.find((each) => each.folder === query.get("folder") && each.count !== undefined);
+    const own = (of, key) => (of && Object.hasOwn(of, key) ? of[key] : undefined);
     const table = own(study?.tables, query.get("table") ?? "");
     const metric = query.get("metric") ?? "";
     const shown = own(table?.metrics, metric);
@@ -310,9 +249,9 @@
     const row = query.get("row") ?? "";
     const labels = Object.hasOwn(shown.points, row) ? [row] : Object.keys(shown.points);
     const axis = axisOf(study, table);
-    const head = ["row", "seed", ...shown.at.map((/** @type {any} */ at) => (at === null ? `${metric}${shown.suffix}` : `${metric}${shown.suffix}, ${at} ${axis}`)), "steps", "parameters", "data", "config", "device", "commit"];
-    const rows = labels.flatMap((label) => table.runs[label].map((/** @type {any} */ made, /** @type {number} */ seed) => [name(study, label), made.seed,
-      ...shown.points[label].map((/** @type {any} */ each) => (each ? each.seeds[seed] : "not finite")), made.steps, made.parameters, made.data, made.config, made.device, made.commit]));
+    const head = ["row", "seed", ...shown.at.map((at) => (at === null ? `${metric}${shown.suffix}` : `${metric}${shown.suffix}, ${at} ${axis}`)), "steps", "parameters", "data", "config", "device", "commit"];
+    const rows = labels.flatMap((label) => table.runs[label].map((made, seed) => [name(study, label), made.seed,
+      ...shown.points[label].map((each) => (each ? each.seeds[seed] : "not finite")), made.steps, made.parameters, made.data, made.config, made.device, made.commit]));
     root.append(el("h1", {}, `Records of ${query.get("table")}`), run(study),
       el("p", {}, el("a", {href: href("measured", {view: shown.kind, study: study.folder, table: query.get("table") ?? "", metric})}, "The chart"), row ? ", " : null,
         row ? el("a", {href: href("record", {folder: study.folder, table: query.get("table") ?? "", metric})}, "All rows") : null),
@@ -321,4 +260,5 @@
 
   atlas.page({name: "measured", title: "Measured", render});
   atlas.page({name: "record", title: "Records", hidden: true, render: record});
+  return {name, swatch};
 })();

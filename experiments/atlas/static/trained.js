@@ -1,30 +1,28 @@
-// @ts-check
 "use strict";
 
 /** The attention of small trained models, by distance in decoders and by direction in vision transformers. */
 (() => {
   const {data, el, href} = atlas;
   const LAYERS = ["first layer", "second layer", "third layer"];
-  const KINDS = /** @type {Record<string, any>} */ ({
+  const KINDS = {
     decoder: {title: "Decoders", about: "Each line is a head: its mean attention to the token so many places before, in units of uniform attention: a head that ignores positions gives 1 everywhere. The axis is logarithmic, and what is below 0.01 is drawn there. Three layers of four heads, trained on windows of 128 bytes of Python's documentation.", draw: lines},
     vit: {title: "Vision transformers", about: "Each map is a head of the first layer: its mean attention to patches by their offset from the query, which is the middle, in units of uniform attention. Trained on digits of 8 × 8 pixels, each a token.", draw: maps},
-  });
+  };
 
-  /** The heads of a decoder, as curves. @param {string} name @param {any} found */
   function lines(name, {heads}) {
     const distances = heads[0][0].length;
     const [low, high] = [0.01, Math.max(...heads.flat(2))];
-    const series = heads.flatMap((/** @type {number[][]} */ layer, /** @type {number} */ at) => layer.map((head) => ({label: LAYERS[at], color: live.COLORS[at], dash: live.DASHES[at], points: head.map((y, d) => [d, Math.max(y, low)])})));
-    const mean = (/** @type {number} */ at, /** @type {number} */ d) => live.number(heads[at].reduce((/** @type {number} */ sum, /** @type {number[]} */ head) => sum + head[d], 0) / heads[at].length);
+    const series = heads.flatMap((layer, at) => layer.map((head) => ({label: LAYERS[at], color: live.COLORS[at], dash: live.DASHES[at], points: head.map((y, d) => [d, Math.max(y, low)])})));
+    const mean = (at, d) => live.number(heads[at].reduce((sum, head) => sum + head[d], 0) / heads[at].length);
     return [live.canvas((context, width, height, colors) => {
       live.curves(context, width, height, colors, {series, x: {label: "distance (bytes)", low: 0, high: distances - 1}, y: {label: "times uniform", low, high, log: true}});
-      return `Attention by distance in the decoder with ${name}. Means of the heads at the token before and ${distances - 1} places back: ${heads.map((/** @type {any} */ layer, /** @type {number} */ at) => `${LAYERS[at]} ${mean(at, 1)} and ${mean(at, distances - 1)}`).join(", ")}.`;
+      return `Attention by distance in the decoder with ${name}. Means of the heads at the token before and ${distances - 1} places back: ${heads.map((layer, at) => `${LAYERS[at]} ${mean(at, 1)} and ${mean(at, distances - 1)}`).join(", ")}.`;
     }, {height: 200, most: 420})];
   }
 
-  /** The heads of a vision transformer, as heat maps around the query. @param {string} name @param {any} found */
+  /** The heads of a vision transformer, as heat maps around the query. */
   function maps(name, {heads}) {
-    return heads.map((/** @type {number[][]} */ rows, /** @type {number} */ at) => {
+    return heads.map((rows, at) => {
       const half = (rows.length - 1) / 2;
       const high = Math.max(...rows.flat());
       const [itself, beside, far] = [rows[half][half], rows[half][half + 1], rows[0][0]].map(live.number);
@@ -39,12 +37,12 @@
     const all = data("trained");
     const kind = query.get("kind") === "vit" ? "vit" : "decoder";
     const {title, about, draw} = KINDS[kind];
-    const names = new Set(data("cards").cards.map((/** @type {any} */ each) => each.name));
+    const names = new Set(data("cards").cards.map((each) => each.name));
     const made = Object.entries(all[kind]).map(([name, found]) => {
       const views = draw(name, found);
       const folder = `results/trained/${kind}/${name}`;
       const heading = names.has(name) ? el("a", {href: href("card", {name})}, name) : name;
-      return {views, node: el("section", {id: name}, el("h2", {}, heading), el("p", {class: "note"}, el("code", {}, found.spec)), el("div", {class: kind === "vit" ? "heads" : ""}, ...views.map((/** @type {any} */ view) => view.node)), el("p", {class: "note"}, el("code", {}, folder)))};
+      return {views, node: el("section", {id: name}, el("h2", {}, heading), el("p", {class: "note"}, el("code", {}, found.spec)), el("div", {class: kind === "vit" ? "heads" : ""}, ...views.map((view) => view.node)), el("p", {class: "note"}, el("code", {}, folder)))};
     });
     root.append(el("h1", {}, "Trained"),
       el("p", {}, "The attention of small models that were trained under each encoding. One seed each: this shows what an encoding allows, and not which one is better. ",

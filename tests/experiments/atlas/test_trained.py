@@ -28,22 +28,6 @@ def test_weights_by_distance_are_those_of_loops():
     np.testing.assert_allclose(trained.attention_by_distance(uniform[None, None]), 1.0)
 
 
-def test_weights_by_offset_are_those_of_loops():
-    height, width = 2, 3
-    weights = np.random.default_rng(1).random((4, 2, 6, 6))
-    expected = np.zeros((2, 2 * height - 1, 2 * width - 1))
-    for row in range(1 - height, height):
-        for column in range(1 - width, width):
-            seen = [
-                weights[:, :, r * width + c, (r + row) * width + c + column].mean(axis=0) * 6
-                for r in range(height)
-                for c in range(width)
-                if 0 <= r + row < height and 0 <= c + column < width
-            ]
-            expected[:, row + height - 1, column + width - 1] = np.mean(seen, axis=0)
-    np.testing.assert_allclose(trained.attention_by_offset(weights, height, width), expected)
-
-
 def test_every_row_of_the_study_has_a_small_run():
     config = study.get_config()
     rows = {(kind, row): spec for kind, table in config.studies.items() for row, spec in table.encodings.items()}
@@ -74,8 +58,7 @@ def read_on_its_data(kind, name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "name", "look"),
-    [("decoder", "rope", trained.look_at_decoder), ("vit", "axial_rope", trained.look_at_vit)],
+    ("kind", "name", "look"), [("decoder", "rope", trained.look_at_decoder), ("vit", "axial_rope", trained.look_at_vit)]
 )
 def test_what_is_shown_is_what_the_models_do(kind, name, look):
     read_on_its_data(kind, name)

@@ -42,9 +42,7 @@ def made(values):
 
 
 IMAGES = Table("made", "digits", "accuracy")
-FOLDERS = {
-    "made": made({"none": [0.1, 0.2, 0.3], "rope": [0.8, 0.9, 0.91], "alibi": [0.1, 0.25, 0.32]}),
-}
+FOLDERS = {"made": made({"none": [0.1, 0.2, 0.3], "rope": [0.8, 0.9, 0.91], "alibi": [0.1, 0.25, 0.32]})}
 
 
 def test_a_contrast_is_welchs_or_paired_and_says_its_cells():

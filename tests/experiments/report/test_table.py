@@ -1,7 +1,7 @@
 """Tables of a study, by hand-worked numbers."""
 
 import pytest
-from study_records import made, of_metric, record
+from study_records import made, record
 
 from experiments.records import StudyRecords
 from experiments.report.table import Column, headline_columns, table_markdown, tables
@@ -56,39 +56,6 @@ def test_a_lower_loss_is_better_and_unclear_differences_are_not_settled():
     assert column(found, "loss (nats)")["rope"][1]
 
 
-def test_the_more_rows_the_more_it_takes():
-    """A p-value of .03 is enough alone, and not among four."""
-    values = {"a": [0.90, 0.91, 0.92, 0.93], "b": [0.928, 0.934, 0.944, 0.949]}
-    two = table_of("accuracy", values)
-    assert not column(two, "accuracy (%)")["a"][0].startswith("≈")
-    assert two.tests == 1
-    many = table_of("accuracy", values | {f"c{i}": values["a"] for i in range(3)})
-    assert many.tests == 4
-    assert column(many, "accuracy (%)")["a"][0].startswith("≈")
-
-
-def test_rows_of_the_same_weights_are_tested_as_pairs():
-    values = {"a": [0.90, 0.95, 0.99], "b": [0.91, 0.961, 0.999]}
-    apart, paired = (column(table_of("accuracy", values, **of), "accuracy (%)")["a"][0] for of in ({}, {"run": "x"}))
-    assert apart.startswith("≈")
-    assert not paired.startswith("≈")
-
-
-def test_lengths_become_columns_in_multiples_of_the_trained_one():
-    values = {"rope": [{64: 2.1, 1024: 3.0, 128: 2.2}], "none": [{64: 2.2, 1024: 4.0, 128: 2.2}]}
-    found = table_of("loss", values, trained_at=64, unit="byte")
-    assert found.columns[:5] == (
-        "64 bytes (1×)",
-        "128 bytes (2×)",
-        "1024 bytes (16×)",
-        "64 bytes against none",
-        "1024 bytes against none",
-    )
-    assert found.title == "Digits, loss"
-    patches = table_of("accuracy", {"rope": [{64: 0.5, 256: 0.4}]}, trained_at=64, unit="patch")
-    assert patches.columns[:2] == ("64 patches (1×)", "256 patches (2×)")  # four times as many are twice the side
-
-
 def test_the_headline_is_a_single_number_else_the_trained_and_the_longest_length():
     by_length = {"rope": [{32: 2.2, 64: 2.0, 1024: 3.0}]}
     assert headline_columns(made("loss", by_length, trained_at=64)) == [Column("loss", 64), Column("loss", 1024)]
@@ -114,16 +81,6 @@ def test_seeds_that_are_not_finite_are_counted_and_never_best():
     assert texts["rope"] == ("90.00 ± - (1/2 finite)", False)
     assert texts["alibi"] == ("0/2 finite", False)
     assert column(found, "accuracy (%) against none")["rope"] == ("-", False)
-
-
-def test_rows_that_cost_alike_have_no_column_for_it():
-    rows = [
-        *of_metric("accuracy", {"a": [0.5]}),
-        *of_metric("accuracy", {"b": [0.5]}, parameters=1000, learning_rate=0.01),
-    ]
-    found = tables(StudyRecords("digits", rows), "Digits")[0]
-    assert column(found, "parameters") == {"a": ("41,234", False), "b": ("1,000", False)}
-    assert column(found, "learning rate") == {"a": ("-", False), "b": ("0.01", False)}
 
 
 def test_one_slow_seed_does_not_move_the_time_of_a_step():

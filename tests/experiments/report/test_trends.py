@@ -1,6 +1,5 @@
 """Leads by size: slopes, words and factors of parameters for losses that are known lines."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -9,7 +8,7 @@ from ml_collections import ConfigDict
 from study_records import record
 
 from experiments.records import Records
-from experiments.report.trends import along, slope_of, trends, trends_figure, trends_markdown, trends_table, worth
+from experiments.report.trends import along, slope_of, trends, trends_figure, trends_markdown
 
 SIZES = {"1k": 1e3, "10k": 1e4, "100k": 1e5}
 AXIS = ConfigDict({"title": "parameters", "against": "none", "at": (8, 64), "values": SIZES})
@@ -58,14 +57,6 @@ def test_a_size_with_fewer_seeds_stands_in_the_figure_along_the_axis(records):
     assert places.count(list(SIZES.values())) == 2
 
 
-def test_three_sizes_weigh_by_their_distance(records):
-    again = [dataclasses.replace(each, seed=each.seed + 10) for each in records if each.study == "100k"]
-    more = Records([*records, *again])
-    found = trends(more, AXIS)[8, "rope"]
-    slope = np.polyfit([3, 4, 5], [found.leads[size].estimate.value for size in SIZES.values()], 1)[0]
-    assert found.slope.estimate.value == pytest.approx(slope)
-
-
 def test_the_words_and_the_figure(records):
     found = trends(records, AXIS)
     text = trends_markdown(found, records, AXIS)
@@ -74,44 +65,3 @@ def test_the_words_and_the_figure(records):
     assert far.endswith("| not settled | worse at every size |")
     figure = trends_figure(found, records, AXIS).figure
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["at 8 bytes", "at 64 bytes"]
-
-
-def test_a_verdict_that_changes_with_size_names_the_sizes(records):
-    """The largest has one seed, and no verdict."""
-    turned = [
-        dataclasses.replace(each, metrics={name: {8: 3.0, 64: value[64]} for name, value in each.metrics.items()})
-        if (each.study, each.row) == ("1k", "rope")
-        else each
-        for each in records
-    ]
-    _, lines = trends_table(trends(Records(turned), AXIS), AXIS)
-    assert "worse at 1k, better at 10k" in {line[-1] for line in lines}
-
-
-def test_other_pairs_are_a_family_of_their_own(records):
-    """`alibi` lags behind `rope` by less and less, and is ahead at the largest size, which has one seed."""
-    lag = {"1k": 0.05, "10k": 0.02, "100k": -0.01}
-    alibi = [
-        dataclasses.replace(
-            each,
-            row="alibi",
-            run=f"{each.study} alibi",
-            metrics={
-                name: {at: x + lag[each.study] for at, x in value.items()} for name, value in each.metrics.items()
-            },
-        )
-        for each in records
-        if each.row == "rope"
-    ]
-    found = trends(Records([*records, *alibi]), AXIS, others=True)
-    assert [*found] == [(8, "alibi over rope"), (64, "alibi over rope")]
-    assert found[8, "alibi over rope"].slope.estimate.value == pytest.approx(0.03)
-    _, lines = trends_table(found, AXIS)
-    assert lines[0][-2:] == ["lag shrinks", "worse at every size"]
-
-
-def test_the_factor_of_parameters_is_read_off_the_rows_own_line(records):
-    found = worth(records, AXIS)
-    assert found["rope", 1e3] == "1 (least loss)"
-    assert found["none", 1e3].startswith("10 (")  # 0.1 nats are a tenfold size of none
-    assert found["none", 1e4] == "> 10"

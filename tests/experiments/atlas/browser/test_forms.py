@@ -57,14 +57,14 @@ def of_like_content(spec, site, dim=DIM):
 
 
 SCALINGS = {
-    "linear": ("linear(factor={s})", {}),
-    "ntk": ("ntk(factor={s})", {}),
-    "ntk_by_parts": ("ntk_by_parts(factor={s}, original_length={n}, beta_fast={fast}, beta_slow={slow})", {}),
-    "llama3": ("llama3(factor={s}, original_length={n}, high_freq_factor={fast}, low_freq_factor={slow})", {}),
-    "yarn": ("yarn(factor={s}, original_length={n}, beta_fast={fast}, beta_slow={slow})", {}),
-    "dynamic_ntk": ("dynamic_ntk(factor={s}, original_length={n})", {}),
-    "dynamic_yarn": ("dynamic_yarn(original_length={n}, beta_fast={fast}, beta_slow={slow})", {}),
-    "longrope": ("longrope(short_factor={short}, long_factor={long}, factor={s}, original_length={n})", {}),
+    "linear": "linear(factor={s})",
+    "ntk": "ntk(factor={s})",
+    "ntk_by_parts": "ntk_by_parts(factor={s}, original_length={n}, beta_fast={fast}, beta_slow={slow})",
+    "llama3": "llama3(factor={s}, original_length={n}, high_freq_factor={fast}, low_freq_factor={slow})",
+    "yarn": "yarn(factor={s}, original_length={n}, beta_fast={fast}, beta_slow={slow})",
+    "dynamic_ntk": "dynamic_ntk(factor={s}, original_length={n})",
+    "dynamic_yarn": "dynamic_yarn(original_length={n}, beta_fast={fast}, beta_slow={slow})",
+    "longrope": "longrope(short_factor={short}, long_factor={long}, factor={s}, original_length={n})",
 }
 
 
@@ -77,7 +77,7 @@ def test_scalings(forms, kind):
         slow = float(RNG.uniform(0.5, 4))
         fast, length = slow + float(RNG.uniform(0.5, 40)), int(n * RNG.choice([0.5, 2, 7]))
         short, long = (tuple(map(float, RNG.uniform(1, 9, count))) for _ in range(2))
-        text = SCALINGS[kind][0].format(s=s, n=n, fast=fast, slow=slow, short=short, long=long)
+        text = SCALINGS[kind].format(s=s, n=n, fast=fast, slow=slow, short=short, long=long)
         scaling = pj.parse(f"rope(base={base}, scaling={text})").scaling
         told = dict(kind=kind, factor=s, trained=n, length=length, fast=fast, slow=slow, short=short, long=long)
         calls.append([base, count, told])
