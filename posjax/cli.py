@@ -17,6 +17,7 @@ registered encoding explains the audited code, or only one that lists its freque
 """
 
 import argparse
+import os
 import pathlib
 import re
 import sys
@@ -24,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from posjax.encoding import Encoding
-from posjax.extras import lost_output, message_of
+from posjax.extras import message_of
 from posjax.files import HEADER_ERRORS
 from posjax.user_code import BROKEN, import_source, import_user_code, place_of
 
@@ -65,9 +66,9 @@ def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, trace
         code = work() or 0
         sys.stdout.flush()
         return code
-    except BROKEN as problem:
-        error = lost_output(problem) or problem
+    except BROKEN as error:
         if isinstance(error, BrokenPipeError):  # the reader has left, as of `posjax explain rope | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter writes again at its end
             return 0
         line = None if traceback else _line_of(error)
         if line is None:

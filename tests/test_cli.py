@@ -13,7 +13,6 @@ import pytest
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
-import posjax.cli
 from experiments import ablate, cli, tune_allocator
 from posjax import environment as environment_of_code
 
@@ -241,29 +240,6 @@ def test_a_long_value_is_told_by_its_beginning_and_end(value, capsys):
     assert line.startswith(f"error: steps must be positive, got {value[:80]}")
     assert "; give --config.steps=1" in line
     assert len(line) < 2700
-
-
-def full_disk(monkeypatch, run):
-    """Runs a function with a stdout that is full, and ends it as the interpreter does."""
-    with open("/dev/full", "w") as full:
-        monkeypatch.setattr("sys.stdout", full)
-        try:
-            return run()
-        finally:
-            monkeypatch.undo()
-
-
-@pytest.mark.parametrize("lines", [1, 5000])  # written at the end, or before it
-def test_a_full_stdout_is_one_line(lines, monkeypatch, capsys):
-    def work(*_):
-        for _ in range(lines):
-            print("some text")
-        return 0
-
-    for run in (lambda: cli.answer(work), lambda: posjax.cli.main(["check", "rope"])):
-        monkeypatch.setattr(posjax.cli, "check_all", work)  # undone by `full_disk`
-        assert full_disk(monkeypatch, run) == 2
-        assert capsys.readouterr().err.startswith("error: standard output: No space left on device")
 
 
 def test_a_directory_has_one_process_at_a_time_and_one_command(tmp_path):

@@ -196,6 +196,14 @@ def test_anything_parses_or_is_a_value_error(text):
     assert pj.parse(str(encoding)) == encoding
 
 
+@pytest.mark.parametrize(
+    "text", ["rope(" * 20_000, "rope() + " * 900 + "rope()", "rope(base=" + "9" * 5000 + ")", "\0", "-" * 999]
+)
+def test_specs_that_are_too_much(text):
+    with pytest.raises(ValueError, match=r"encoding|parentheses|null bytes|digits"):
+        pj.parse(text)
+
+
 def test_register_refuses_a_taken_name():
     with pytest.raises(ValueError, match="an encoding named 'rope' is registered already: Rope"):
         pj.register("rope")(t5)

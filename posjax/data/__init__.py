@@ -24,7 +24,7 @@ from posjax.data.augment import (
     normalise,
 )
 from posjax.data.containers import Images, NativeImages, StreamedImages, Text
-from posjax.data.documents import Documents, check_text, load_documents, load_stream
+from posjax.data.documents import Documents, load_documents, load_stream
 from posjax.data.host_augment import Frame
 from posjax.data.image_sets import as_images, images_of_size, load_native_images, open_images, stream_images
 from posjax.data.loading import load_images, load_text
@@ -61,7 +61,6 @@ __all__ = [
     "Text",
     "Tokenizer",
     "as_images",
-    "check_text",
     "epoch",
     "flip_native",
     "held_out_names",

@@ -11,7 +11,6 @@ from posjax.extras import require
 from posjax.jsonl import parse_json
 
 _PACKED = {".xz": lzma.open, ".gz": gzip.open}
-_FEATHER = b"ARROW1"  # the first bytes of Arrow's format with random access
 _ROWS = 256  # of a table, which are read together
 _PLAIN = (".md", ".rst", ".text", ".txt")
 _COLUMNAR = (".arrow", ".parquet")
@@ -117,9 +116,6 @@ def _arrow(path: pathlib.Path, field: str) -> Iterator[tuple[Any, int]]:
     import pyarrow.ipc
 
     file = pyarrow.memory_map(str(path))
-    if file.read(len(_FEATHER)) == _FEATHER:
-        raise ValueError(f"{path.name} is an Arrow file with random access (Feather), not a stream: save it as parquet")
-    file.seek(0)
     schema = pyarrow.ipc.open_stream(file).schema
     _check_column(path, schema, field)
     file.seek(0)

@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import lzma
-import zipfile
 
 import numpy as np
 import pytest
@@ -55,14 +54,6 @@ def test_tables(name, tmp_path):
     cut_off(path)
     with pytest.raises(ValueError, match=name):
         list(read_texts(path, "text"))
-
-
-def test_zips_of_pictures(tmp_path):
-    with zipfile.ZipFile(tmp_path / "train.zip", "w") as archive:
-        archive.writestr("cat/a.png", picture())
-    cut_off(tmp_path / "train.zip")
-    with pytest.raises(ValueError, match=r"train\.zip"):
-        data.load_native_images("folder", "train", tmp_path)
 
 
 def test_tokenizers(tmp_path):
