@@ -368,8 +368,10 @@ def _make(name: str, cls: type, args: list, keywords: dict) -> Any:
     for argument, value in given.items():
         if argument not in fields:
             raise ValueError(f"{name} has no argument {argument!r}; {nearest(argument, list(fields))}")
-        _check_type(name, fields[argument], value)
-        given[argument] = _as_float(value, fields[argument].type)
+        kind = fields[argument].type
+        if not _fits(value, kind):
+            raise ValueError(f"{name}({argument}=...) takes {_kind_text(kind)}, got {repr(value)[:80]}")
+        given[argument] = _as_float(value, kind)
     if missing := [argument for argument in missing_arguments(cls) if argument not in given]:
         raise ValueError(f"{name} needs {', '.join(missing)}, as in {name}({missing[0]}=...)")
     return cls(**given)
@@ -379,11 +381,6 @@ def missing_arguments(cls: type) -> list[str]:
     """The arguments of a dataclass that have no default."""
     absent = dataclasses.MISSING
     return [f.name for f in dataclasses.fields(cls) if f.default is absent and f.default_factory is absent]
-
-
-def _check_type(name: str, field: dataclasses.Field, value: object) -> None:
-    if not _fits(value, field.type):
-        raise ValueError(f"{name}({field.name}=...) takes {_kind_text(field.type)}, got {repr(value)[:80]}")
 
 
 def _fits(value: object, kind: Any) -> bool:

@@ -227,13 +227,9 @@ def _found(files: str) -> list[_File]:
     found = shards or [each for each in found if each.path.suffix != ENDING]  # texts beside shards are notes about them
     splits = {each.split for each in found if each.split}
     if "train" not in splits and len(splits) < 2:  # a plain text may have test in its title
-        found = [each if _is_sure(each.path) else each._replace(split=None) for each in found]
+        sure = [path for path, _ in found if "__" in path.name or is_table(path) or path.suffix == ENDING]
+        found = [each if each.path in sure else each._replace(split=None) for each in found]
     return found
-
-
-def _is_sure(path: pathlib.Path) -> bool:
-    """Whether a file's name alone fixes its split, without files of other splits beside it."""
-    return "__" in path.name or is_table(path) or path.suffix == ENDING
 
 
 def _split_of(path: pathlib.Path) -> str | None:

@@ -106,7 +106,10 @@ def cached(
     `how` names a way of decoding; each has its own cache.
     """
     kind = f"{how}{split}"
-    stem = pathlib.Path(builder.data_path, f"posjax-{kind}-{_key(builder, split)}")
+    # A set that is prepared anew gets a new cache.
+    sums = "".join(sha256_of(path) for path in sorted(builder.info.splits[split].filepaths))
+    key = hashlib.sha256(sums.encode()).hexdigest()[:16]
+    stem = pathlib.Path(builder.data_path, f"posjax-{kind}-{key}")
     if (found := _read_cache(stem, fields)) is not None:
         return found
     skip = None
@@ -121,12 +124,6 @@ def cached(
     digest = digest_of(*(arrays[field] for field in fields))
     _write_cache(stem, kind, arrays, digest)
     return arrays, digest
-
-
-def _key(builder: DatasetBuilder, split: str) -> str:
-    """Returns a digest of the split's files: a set that is prepared anew gets a new cache."""
-    sums = [sha256_of(path) for path in sorted(builder.info.splits[split].filepaths)]
-    return hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
 
 
 def _read_cache(stem: pathlib.Path, fields: tuple[str, ...]) -> tuple[Arrays, str] | None:

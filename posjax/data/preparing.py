@@ -79,8 +79,12 @@ def _prepare(builder: DatasetBuilder, name: str, data_dir, source, progress: boo
         cifar10.check_batches(folder)
         # TFDS would fetch and unpack an archive here; give it the unpacked folder instead.
         builder._make_download_manager = lambda **_: cifar10.Unpacked(folder.parent)
-    elif builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
-        _check_by_hand(builder, name, data_dir, source)
+    elif builder.MANUAL_DOWNLOAD_INSTRUCTIONS:  # a licence must be signed before the download
+        if source is None or not pathlib.Path(source).is_dir():
+            instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
+            raise FileNotFoundError(
+                f"{name} has to be fetched by hand ({instructions}), then: {command(name, data_dir, source='DIR')}"
+            )
     elif source is not None:
         check_raw_files(builder, name, pathlib.Path(source))
     else:
@@ -136,15 +140,6 @@ def _quiet(progress: bool) -> Iterator[None]:
             yield
     finally:
         tqdm_utils.display_progress_bar(before)
-
-
-def _check_by_hand(builder: DatasetBuilder, name: str, data_dir, source) -> None:
-    """Raises for a set without `source` whose licence must be signed before a download."""
-    if source is None or not pathlib.Path(source).is_dir():
-        instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
-        raise FileNotFoundError(
-            f"{name} has to be fetched by hand ({instructions}), then: {command(name, data_dir, source='DIR')}"
-        )
 
 
 def check_raw_files(builder: DatasetBuilder, name: str, source: pathlib.Path) -> None:

@@ -125,34 +125,6 @@ def preprocess(
     return out
 
 
-def preprocess_native(
-    source: Source, *, patch_size: int, max_patches: int, channels: int = 3, resample: str = "bicubic"
-) -> np.ndarray:
-    """Resizes a picture to whole patches, at most `max_patches`, nearly in its aspect: see `native_grids`.
-
-    Returns:
-      [rows * patch_size, columns * patch_size, channels] uint8.
-
-    Raises:
-      ValueError: the picture cannot be read, the filter is unknown, or patch_size or max_patches is below 1.
-    """
-    if patch_size < 1:
-        raise ValueError(f"patch_size={patch_size} must be at least 1 pixel")
-    pixels = read_image(source, channels=channels)
-    rows, columns = native_grid(*pixels.shape[:2], max_patches)
-    return resize(pixels, (rows * patch_size, columns * patch_size), resample)
-
-
-def native_grid(height: int, width: int, max_patches: int) -> tuple[int, int]:
-    """Returns (rows, columns) of `native_grids` for one image.
-
-    >>> native_grid(480, 640, max_patches=64), native_grid(1080, 1920, max_patches=64)
-    ((7, 9), (6, 10))
-    """
-    rows, columns = native_grids(np.array([[height, width]]), max_patches)[0].tolist()
-    return rows, columns
-
-
 def native_grids(size: np.ndarray, max_patches: int | np.ndarray) -> np.ndarray:
     """The numbers of patches, down and across, of an image: NaFlex's rule (big_vision, SigLIP 2, arXiv 2502.14786).
 
@@ -191,11 +163,9 @@ def resize(pixels: np.ndarray, size: tuple[int, int], resample: str = "bicubic")
     Raises:
       ValueError: the filter is unknown.
     """
-    return (
-        pixels
-        if pixels.shape[:2] == tuple(size)
-        else pixels_of(resize_image(open_image(pixels, channels=pixels.shape[2]), size, resample))
-    )
+    if pixels.shape[:2] == tuple(size):
+        return pixels
+    return pixels_of(resize_image(open_image(pixels, channels=pixels.shape[2]), size, resample))
 
 
 def resize_image(picture: Image.Image, size: tuple[int, int], resample: str) -> Image.Image:
@@ -236,17 +206,14 @@ def _upright(picture: Image.Image, kind: str, name: str) -> Image.Image:
     if picture.getexif().get(ExifTags.Base.Orientation, 1) != 1:
         picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith("I"):
-        picture = Image.fromarray(_of_16_bits(np.asarray(picture), name))
+        levels = np.asarray(picture)
+        if levels.min() < 0 or levels.max() > 65535:
+            raise ValueError(f"{name} holds levels {levels.min()}..{levels.max()}: convert it to 8 or 16 bits first")
+        picture = Image.fromarray(np.round(levels / 257).astype(np.uint8))
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
     return picture if picture.mode == kind else picture.convert(kind)
-
-
-def _of_16_bits(levels: np.ndarray, name: str) -> np.ndarray:
-    if levels.min() < 0 or levels.max() > 65535:
-        raise ValueError(f"{name} holds levels {levels.min()}..{levels.max()}: convert it to 8 or 16 bits first")
-    return np.round(levels / 257).astype(np.uint8)
 
 
 def _checked(array: np.ndarray) -> np.ndarray:

@@ -73,10 +73,10 @@ def labelled(source: Source, split: str, data_dir) -> tuple[list[np.ndarray], np
             f"got {label.min()}..{label.max()}"
         )
     try:
-        return [_image(np.asarray(image)) for image in images], label.astype(np.int32)
+        arrays = [np.asarray(image) for image in images]
+        grey = [image.ndim == 2 or image.shape[-1] == 1 for image in arrays]
+        return [read_image(x, channels=1 if g else 3) for x, g in zip(arrays, grey, strict=True)], label.astype(
+            np.int32
+        )
     except ValueError as error:
         raise ValueError(f"images of {source.name!r}: {error}") from None
-
-
-def _image(image: np.ndarray) -> np.ndarray:
-    return read_image(image, channels=1 if image.ndim == 2 or image.shape[-1] == 1 else 3)

@@ -137,21 +137,17 @@ class Algorithmic:
 
     def summed_up(self, metrics):
         """Returns the metrics of the class, from {metric: {"name@length": [R]}}."""
-        found = {}
+        found, given = {}, self._config.data
         for metric, sets in metrics.items():
             apart = {tuple(name.rsplit("@", 1)): values for name, values in sets.items()}
-            held_out = [values for at, values in apart.items() if self._is_held_out(*at)]
+            held_out = [values for (name, n), values in apart.items() if int(n) > given.length or name != given.name]
+            held_out = held_out or [*sets.values()]
             found[metric] = sum(held_out) / len(held_out)
         for metric, sets in metrics.items():
             for name in self._problems:
                 of = "" if name == self._config.data.name else f", {name}"
                 found[f"{metric} by length{of}"] = {str(n): sets[f"{name}@{n}"] for n in self._lengths}
         return found
-
-    def _is_held_out(self, name: str, length: str) -> bool:
-        given = self._config.data
-        longer = int(length) > given.length or name != given.name
-        return longer or (max(self._lengths) <= given.length and len(self._problems) == 1)
 
     def logits(self, params, batch, **options):
         site = Site(batch["position"], batch["segment"], jnp.zeros_like(batch["segment"]))

@@ -20,7 +20,6 @@ import errno
 import json
 import logging as std_logging
 import math
-import os
 import pathlib
 import re
 import shutil
@@ -135,15 +134,9 @@ class Checkpoints:
             ) from error
 
     def steps(self) -> list[int]:
-        """Returns the complete steps on disk, in increasing order (after waiting for a save under way).
-
-        Raises:
-          NotADirectoryError: a file is in the way; orbax would wait for minutes before it says so.
-        """
+        """Returns the complete steps on disk, in increasing order (after waiting for a save under way)."""
         self.wait()
         synced("checkpoints are written")
-        if self.directory.exists() and not self.directory.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self.directory))
         return self._steps_there()
 
     def _steps_there(self) -> list[int]:

@@ -371,7 +371,9 @@ def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
     leaves, shapes = paths_of(params), {name: leaf.shape for name, leaf in paths_of(wanted).items()}
     found = {name: np.shape(leaf) for name, leaf in leaves.items()}
     for name in sorted(shapes.keys() | found.keys()):
-        if _is_head(name) and (head != "keep" or found.get(name) != shapes.get(name)):
+        if name.split("/")[0] in ("head", "head_distillation") and (
+            head != "keep" or found.get(name) != shapes.get(name)
+        ):
             leaves[name] = np.zeros(shapes.get(name, ()))
         elif found.get(name) != shapes.get(name):
             was, needed = (each.get(name, "not there") for each in (found, shapes))
@@ -379,7 +381,3 @@ def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
                 f"{name} is {was} in {path}, but {needed} in this model: config.model must be as it was trained there"
             )
     return jax.tree.map(lambda leaf, like: np.asarray(leaf, like.dtype), tree_of(wanted, leaves), wanted)
-
-
-def _is_head(name: str) -> bool:
-    return name.split("/")[0] in ("head", "head_distillation")

@@ -19,7 +19,7 @@ from posjax.pretrained.entries import Entry, contiguous, read_entries, write_ent
 from posjax.pretrained.files import WeightsFile
 from posjax.pretrained.parameters import expected_params
 from posjax.pretrained.vision.loading import describe_file
-from posjax.pretrained.vision.origin import Hints, table_grid
+from posjax.pretrained.vision.origin import Hints
 
 SMALL = dict(num_classes=3, image_size=(8, 12), patch_size=4, width=16, depth=2, num_heads=2)
 GOOGLE = google_shapes(16, 1, 2, 32, 4, 2, head=3)
@@ -196,21 +196,6 @@ def test_a_table_without_a_square_is_not_guessed(tmp_path):
     big = {"pos_embedding": (1, 197, 16)}
     assert pretrained.info(npz(tmp_path, GOOGLE | big)).model.image_size == (56, 56)
     assert pretrained.info(npz(tmp_path, GOOGLE | big), grid=(7, 28)).model.image_size == (28, 112)
-
-
-@pytest.mark.parametrize("prefixes", [(5,), (0, 1)])
-def test_every_grid_that_a_message_names_is_taken(prefixes):
-    for rows in range(7, 60):
-        try:
-            height, width = table_grid(rows, prefixes, None)
-        except ValueError as error:
-            grids = [tuple(map(int, pair)) for pair in re.findall(r"\((\d+), (\d+)\)", str(error))]
-            assert grids
-            for grid in [*grids, *(grid[::-1] for grid in grids)]:
-                assert table_grid(rows, prefixes, grid) == grid
-        else:
-            assert height == width
-            assert rows - height * width in prefixes
 
 
 def test_what_the_caller_says_is_checked(tmp_path):

@@ -269,12 +269,3 @@ def test_check_waits_for_nothing(started, monkeypatch):
     assert [path.name for path in started.directory.iterdir() if path.name.isdigit()] == ["1"]
     release.set()
     assert started.steps() == [1, 2]
-
-
-def test_a_file_where_a_folder_should_be_is_named(tmp_path):
-    (tmp_path / "file").touch()
-    for directory in (tmp_path / "file", tmp_path / "file" / "checkpoints"):
-        with pytest.raises((CheckpointError, NotADirectoryError), match="file"):
-            Checkpoints(directory).save(1, small(1))
-    with pytest.raises(NotADirectoryError, match="file"):  # orbax waits five minutes, and then speaks of signals
-        Checkpoints(tmp_path / "file").restore(small(1))

@@ -60,6 +60,8 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str
     options = config.get("model_args") or {}
     width, depth = kernel[0], count(shapes, "blocks.{}.norm1.weight")
     is_eva = "blocks.0.gamma_1" in shapes
+    # EVA-02's E, whose norms follow attention and MLP under names of norms before them.
+    is_enormous = (width, depth) == (1792, 64) or (config.get("architecture") or "").startswith("eva02_enormous")
     packed = not gated and up == 2 * shapes["blocks.0.mlp.fc2.weight"][1]
     # SigLIP 2's giant has wider heads than others of the same width and depth, which have layer scale.
     giant = (width, depth) == (1536, 40) and not is_eva and "blocks.0.ls1.gamma" not in shapes
@@ -74,7 +76,7 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str
         mlp="swiglu" if gated or packed else _activation(config),
         mlp_bias=True,
         mlp_norm="blocks.0.mlp.norm.weight" in shapes,
-        placement="after" if _is_enormous(config, width, depth) else "pre",
+        placement="after" if is_enormous else "pre",
         injection="every_layer" if _MIXED in shapes else "stem",
         layer_scale=1e-5 if is_eva or "blocks.0.ls1.gamma" in shapes else None,
         norm_after_pooling="fc_norm.weight" in shapes,
@@ -98,11 +100,6 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str
         return {**fields, "encoding": ("learned + rope_mixed", *["rope_mixed"] * (depth - 1))}
     is_rotary = is_eva or gated or (packed and "blocks.0.ls1.gamma" not in shapes)
     return {**fields, "encoding": _with_table(hints, is_rotary)}
-
-
-def _is_enormous(config: Mapping[str, Any], width: int, depth: int) -> bool:
-    """Whether it is EVA-02's E, whose norms follow attention and MLP under names of norms before them."""
-    return (width, depth) == (1792, 64) or (config.get("architecture") or "").startswith("eva02_enormous")
 
 
 def _activation(config: Mapping[str, Any]) -> str:
