@@ -26,10 +26,6 @@ from posjax.encoding import HOOKS, Encoding, refuse_unhashable
 _Class = typing.TypeVar("_Class")
 REGISTRY: dict[str, type] = {}
 PATTERNS: dict[str, type] = {}
-_MAX_SPEC = 2_000  # characters; deeper nesting than this allows would exhaust the parser's stack
-_NUMBER = re.compile(
-    r"[\d.]+"
-)  # counts as one character: a longrope of a large model has over a hundred, and they nest nothing
 _NUMBERS = (int, float)
 _LARGEST_INT, _LARGEST_FLOAT = 2**31 - 1, 3e38  # in int32 and float32
 
@@ -284,9 +280,6 @@ def _is_list(node: ast.expr) -> bool:
 
 
 def _read(text: str, build: Callable[[ast.expr], Any], noun: str = "encoding") -> Any:
-    length = len(_NUMBER.sub("0", text))
-    if length > _MAX_SPEC:
-        raise ValueError(f"an {noun} spec has at most {_MAX_SPEC} characters, this one has {length}")
     try:
         return build(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, RecursionError, MemoryError) as error:

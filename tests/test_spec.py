@@ -178,7 +178,6 @@ def test_any_value_of_any_argument_is_taken_or_refused(name, unchecked_shapes):
         ("rope(\0)", "cannot read the encoding spec"),
         ("(" * 1500 + "rope", "cannot read the encoding spec"),
         ("rope(" + "-" * 1900 + "1)", "cannot read the encoding spec"),
-        ("rope() + " * 300 + "rope()", "2706"),
     ],
 )
 def test_refusals(text, message):
@@ -194,14 +193,6 @@ def test_anything_parses_or_is_a_value_error(text):
     except ValueError:
         return
     assert pj.parse(str(encoding)) == encoding
-
-
-@pytest.mark.parametrize(
-    "text", ["rope(" * 20_000, "rope() + " * 900 + "rope()", "rope(base=" + "9" * 5000 + ")", "\0", "-" * 999]
-)
-def test_specs_that_are_too_much(text):
-    with pytest.raises(ValueError, match=r"encoding|parentheses|null bytes|digits"):
-        pj.parse(text)
 
 
 def test_register_refuses_a_taken_name():

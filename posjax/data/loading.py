@@ -127,32 +127,25 @@ def cached(
 
 
 def _read_cache(stem: pathlib.Path, fields: tuple[str, ...]) -> tuple[Arrays, str] | None:
-    """Returns the cached arrays and their digest, or None if there are none or they were damaged."""
+    """Returns the cached arrays and their digest, or None if there are none."""
     index = _beside(stem, "json")
     if not index.exists():
         return None
-    sums = parse_json(index.read_bytes(), index)
-    paths = {field: _beside(stem, f"{field}.npy") for field in fields}
-    for field, path in paths.items():
-        if not path.exists() or sha256_of(path) != sums[field]:
-            _log.warning("%s is damaged; decoding the set again", path)
-            return None
-    return {field: np.load(path, mmap_mode="r", allow_pickle=False) for field, path in paths.items()}, sums["digest"]
+    arrays = {field: np.load(_beside(stem, f"{field}.npy"), mmap_mode="r", allow_pickle=False) for field in fields}
+    return arrays, parse_json(index.read_bytes(), index)["digest"]
 
 
 def _write_cache(stem: pathlib.Path, kind: str, arrays: Arrays, digest: str) -> None:
-    """Writes the arrays, then the index with their checksums, which marks the cache as whole."""
+    """Writes the arrays, then the index, which marks the cache as whole."""
     try:
         for old in stem.parent.glob(f"posjax-{kind}-*"):
             if not old.name.startswith(stem.name):
                 old.unlink(missing_ok=True)
-        sums = {"digest": digest}
         for field, array in arrays.items():
             buffer = io.BytesIO()
             np.save(buffer, array, allow_pickle=False)
-            sums[field] = hashlib.sha256(buffer.getbuffer()).hexdigest()
             replace_file(_beside(stem, f"{field}.npy"), buffer.getbuffer())
-        replace_file(_beside(stem, "json"), json.dumps(sums).encode())
+        replace_file(_beside(stem, "json"), json.dumps({"digest": digest}).encode())
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise

@@ -9,9 +9,9 @@ import pathlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from posjax.data import cifar10
 from posjax.data.parquet_images import tars_of
 from posjax.data.sets import command, find_builder, is_prepared
 from posjax.data.tensorflow_free import TensorFlowNeeded, without_tensorflow
@@ -20,6 +20,8 @@ from posjax.files import locked
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
+
+_CIFAR10 = "cifar-10-batches-bin"
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def prepare(
     Args:
       name: see `posjax.data.SETS`; other TFDS sets work if they use TensorFlow only to open files.
       data_dir: directory of prepared sets; None is TFDS's default.
-      source: directory that holds the raw files under their original names (sha256 checked); None downloads.
+      source: directory that holds the raw files under their original names (TFDS compares their sha256); None downloads.
         For cifar10 it may instead hold the unpacked folder `cifar-10-batches-bin`. For "folder" it holds parquet shards of
         pictures, which become tars in `data_dir`, see `posjax.data.parquet_images.tars_of`.
       progress: whether TFDS shows its progress bars on stderr.
@@ -75,10 +77,10 @@ def _downloads(builder: DatasetBuilder) -> pathlib.Path:
 
 def _prepare(builder: DatasetBuilder, name: str, data_dir, source, progress: bool) -> None:
     root = _downloads(builder)
-    if source is not None and name == "cifar10" and (folder := cifar10.unpacked_folder(pathlib.Path(source))):
-        cifar10.check_batches(folder)
+    if source is not None and name == "cifar10" and (folder := _unpacked(pathlib.Path(source).absolute())):
         # TFDS would fetch and unpack an archive here; give it the unpacked folder instead.
-        builder._make_download_manager = lambda **_: cifar10.Unpacked(folder.parent)
+        manager = SimpleNamespace(downloaded_size=0, download_and_extract=lambda url: str(folder.parent))
+        builder._make_download_manager = lambda **_: manager
     elif builder.MANUAL_DOWNLOAD_INSTRUCTIONS:  # a licence must be signed before the download
         if source is None or not pathlib.Path(source).is_dir():
             instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
@@ -92,6 +94,12 @@ def _prepare(builder: DatasetBuilder, name: str, data_dir, source, progress: boo
     # TFDS finds earlier unpacked files by name only, and MNIST's files are named like Fashion-MNIST's.
     with tempfile.TemporaryDirectory(prefix=f"{builder.name}-", dir=root) as extracted:
         run_builder(builder, name, data_dir, source, extracted, progress)
+
+
+def _unpacked(source: pathlib.Path) -> pathlib.Path | None:
+    """Returns the folder of CIFAR-10's binary batches, `source` itself or a folder in it, or None."""
+    folders = (source, source / _CIFAR10)
+    return next((folder for folder in folders if folder.name == _CIFAR10 and folder.is_dir()), None)
 
 
 def run_builder(builder: DatasetBuilder, name: str, data_dir, source, extracted, progress: bool) -> None:

@@ -126,14 +126,7 @@ def resolve_data_dir(data_dir: str | os.PathLike | None, name: str = "") -> path
     """Returns the directory of prepared sets: `data_dir`, or TFDS's default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
 
     Of an address, the set `name` (without a name, everything) is copied to this machine, see `posjax.remote.local_copy`.
-
-    Raises:
-      ValueError: the path holds **, which TFDS takes for a pattern.
     """
-    if "**" in os.fspath(data_dir or ""):
-        raise ValueError(
-            f"data_dir={str(data_dir)!r}: tensorflow-datasets takes ** for a pattern; give another directory"
-        )
     if data_dir is None:
         from tensorflow_datasets.core import constants
 

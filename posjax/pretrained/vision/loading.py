@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from posjax.checks import AMOUNT, FLAG, GROUP, NUMBER, POSITIVE, SIZE, TEXT, Kind, check, either, maybe, several
 from posjax.models.resizing import resize_params
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
@@ -127,7 +126,6 @@ def info(
     source = describe_file(weights, Hints(grid, num_heads, overrides.get("pooling"), overrides.get("encoding")))
     told = weights.config.get("pretrained_cfg") or {}
     beside = weights.preprocessor
-    check(f"{weights.path.parent / 'preprocessor_config.json'}", beside, _SCALING)
     mean = told.get("mean") or beside.get("image_mean") or source.scaling[0]
     std = told.get("std") or beside.get("image_std") or source.scaling[1]
     by_id = weights.config.get("id2label") or {}  # JSON's keys "0", "1", "10" may be sorted as text
@@ -143,11 +141,7 @@ def describe_file(weights: WeightsFile, hints: Hints) -> FileOfViT:
         return _describe_own(weights, held, hints)
     origin, names = _recognised(weights.path, held)
     shapes = _Shapes({name: held[theirs] for name, theirs in names.items()})
-    where, config = str(weights.path.parent / "config.json"), weights.config
-    check(where, config, _CONFIGURATION)
-    check(f"{where}, model_args", config.get("model_args") or {}, _ARGUMENTS)
-    check(f"{where}, pretrained_cfg", config.get("pretrained_cfg") or {}, {"input_size": _SIZE, **_SCALING})
-    fields = origin.fields(shapes, config, hints)
+    fields = origin.fields(shapes, weights.config, hints)
     if hints.encoding is not None and fields["encoding"] != hints.encoding:
         held = "frequencies of rope_mixed" if fields.get("injection") == "every_layer" else "a position table"
         raise ValueError(
@@ -157,29 +151,6 @@ def describe_file(weights: WeightsFile, hints: Hints) -> FileOfViT:
     return FileOfViT(
         origin.name, model, origin.entries(model, shapes), names, origin.ignored, origin.method, origin.scaling
     )
-
-
-_SIZE = maybe(either(SIZE, several(SIZE, 2, 3)))  # timm has channels before it
-_SCALING = dict.fromkeys(("mean", "std", "image_mean", "image_std"), maybe(several(NUMBER, 1, 4)))
-# The keys that are read of configurations of vision models.
-_CONFIGURATION = {
-    "num_attention_heads": maybe(SIZE),
-    "hidden_act": TEXT,
-    **dict.fromkeys(("pooler_act", "global_pool", "architecture"), maybe(TEXT)),
-    **dict.fromkeys(("rope_theta", "pos_embed_jitter", "pos_embed_rescale"), maybe(POSITIVE)),
-    "pos_embed_shift": maybe(AMOUNT),
-    "layer_norm_eps": AMOUNT,
-    "image_size": _SIZE,
-    **dict.fromkeys(("model_args", "pretrained_cfg"), maybe(GROUP)),
-    "label_names": maybe(several(TEXT)),
-    "id2label": maybe(
-        Kind(
-            "a name for each number",
-            lambda value: isinstance(value, Mapping) and all(k.isdecimal() and TEXT.holds(v) for k, v in value.items()),
-        )
-    ),
-}
-_ARGUMENTS = {"img_size": _SIZE, "num_heads": maybe(SIZE), "act_layer": maybe(TEXT), "pool_include_prefix": maybe(FLAG)}
 
 
 def _describe_own(weights: WeightsFile, held: Shapes, hints: Hints) -> FileOfViT:
