@@ -749,7 +749,6 @@ class Sum(Composition):
 
     @property
     def _has_sites(self) -> bool:
-        """Whether each part has a Site of its own, in `site.state`."""
         return not self.hooks.isdisjoint({"place", "observe"})
 
     def _each(self, params, *whole_sites):

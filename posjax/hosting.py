@@ -288,7 +288,6 @@ class Hosted:
         return run(site, *split_as(first, (x, *others)))
 
     def _observed(self, site: Site, x, past: Site | None = None) -> Site:
-        """The site with the state that the encoding reads off the layer's input."""
         if "observe" not in self.encoding.hooks:
             return site
         return self.encoding.observe(self.params, without_padding(x, site), site, past)

@@ -239,7 +239,6 @@ def _opened(address: str) -> tuple[Any, str]:
 
 
 def _names(objects: dict[str, Any], root: str, address: str) -> dict[str, str]:
-    """Returns {name below `root`: key} of objects."""
     return {"/".join(_parts(key[len(root) :], address)): key for key in objects}
 
 
@@ -272,7 +271,6 @@ def _sorted_out(names: dict[str, str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _by_seal(names: list[str]) -> list[list[str]]:
-    """Returns the names that are no seals, and the seals; without empty lists."""
     seals = [name for name in names if name.endswith(_SEAL)]
     return [each for each in ([name for name in names if name not in seals], seals) if each]
 

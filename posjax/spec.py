@@ -403,7 +403,6 @@ def _as_float(value: Any, kind: Any) -> Any:
 
 
 def _kind_text(kind: Any) -> str:
-    """The words for an annotated type in an error message."""
     args = typing.get_args(kind)
     if typing.get_origin(kind) is tuple:
         return f"a tuple of {', '.join(_kind_text(each) for each in args if each is not ...)}"

@@ -76,7 +76,6 @@ def place_of(error: BaseException) -> str | None:
 
 
 def _count_registered() -> int:
-    """Counts the registered encodings, patterns, backends and data sets."""
     data = sys.modules.get("posjax.data.sets")  # a module that is not loaded has none
     return sum(
         map(len, (spec.registered_names(), spec.patterns(), backends.names(), data.registered() if data else ()))
@@ -84,7 +83,6 @@ def _count_registered() -> int:
 
 
 def _import_file(path: pathlib.Path) -> ModuleType:
-    """Returns the module of a file; imports it once."""
     name = f"{_MODULE}{path.resolve().as_posix().replace('/', '_').replace('.', '_')}"
     if name in sys.modules:
         return sys.modules[name]

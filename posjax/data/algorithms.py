@@ -333,7 +333,6 @@ def _three_cycles() -> np.ndarray:
 
 
 def _products(rng: np.random.Generator, length: int, table: np.ndarray, letters: np.ndarray | None = None) -> Problem:
-    """Draws from all elements, or from the letters only."""
     drawn = rng.integers(len(table if letters is None else letters), size=length).astype(np.int32)
     content = drawn if letters is None else letters[drawn]
     targets = np.array(list(itertools.accumulate(content, lambda before, each: table[before, each])), np.int32)
@@ -669,7 +668,6 @@ def _number(rng: np.random.Generator, digits: int) -> int:
 
 
 def _lines(path: pathlib.Path) -> list[tuple[list[str], list[str]]]:
-    """Reads the words of each command and its actions."""
     packed = path.with_name(f"{path.name}.gz")
     if path.exists():
         text = path.read_text()

@@ -190,7 +190,6 @@ def _read_shards(files: str, name: str, split: str, tokenizer: Tokenizer) -> Tex
 
 
 def _of_shards(text: Text, tokenizer: Tokenizer) -> Documents:
-    """Returns the documents of shards, which stay memory-mapped."""
     starts = [*text.starts.tolist(), len(text)]
     texts = [np.asarray(text.tokens[a + len(text.bos) : b]) for a, b in itertools.pairwise(starts)]
     titles = tuple(f"{text.name} {i}" for i, each in enumerate(texts) if len(each))

@@ -147,7 +147,6 @@ def load_native_images(
 
 
 def _decoded(encoded: Iterable[tuple[str, bytes | np.ndarray, int]], channels: int, short_side: int | None) -> Arrays:
-    """Decodes (name, bytes or pixels, label) of each picture into arrays."""
     pixels, size, label = [], [], []
     for name, content, number in encoded:
         image = read_image(content, channels=channels, name=name)

@@ -127,7 +127,6 @@ def cached(
 
 
 def _read_cache(stem: pathlib.Path, fields: tuple[str, ...]) -> tuple[Arrays, str] | None:
-    """Returns the cached arrays and their digest, or None if there are none."""
     index = _beside(stem, "json")
     if not index.exists():
         return None

@@ -186,8 +186,6 @@ def site_of(batch: Mapping[str, Array]) -> Site:
 
 
 class _Layout:
-    """The layout of images in rows, and of rows in a batch."""
-
     def __init__(self, source: NativePatches, prefix: int, tokens: int | None, images_per_row: int | None):
         if prefix < 0:
             raise ValueError(f"prefix={prefix} must not be negative")

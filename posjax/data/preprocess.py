@@ -217,7 +217,6 @@ def _upright(picture: Image.Image, kind: str, name: str) -> Image.Image:
 
 
 def _checked(array: np.ndarray) -> np.ndarray:
-    """Returns [h, w, c] uint8 of an array [h, w] or [h, w, c]."""
     array = array[..., None] if array.ndim == 2 else array
     if array.ndim != 3 or array.shape[2] not in (1, 3, 4) or array.dtype != np.uint8 or not array.size:
         raise ValueError(f"an image is [h, w], or [h, w, 1, 3 or 4], of uint8, got {array.shape} of {array.dtype}")

@@ -184,7 +184,6 @@ def _by_others(folder: pathlib.Path, kinds: set[Format], tokenizer: Tokenizer) -
 
 
 def _found_starts(path: pathlib.Path, kind: Format, count: int) -> np.ndarray:
-    """Returns the places of the token that opens documents."""
 
     def find() -> np.ndarray:
         found = []

@@ -148,7 +148,6 @@ def _groups(found: Iterable[tuple[pathlib.Path, str | None]]) -> list[_Group]:
 
 
 def _record(out: pathlib.Path, group: _Group) -> pathlib.Path:
-    """Returns the file that says the shards of a group that is done."""
     return out / f".{group.stem}.json"
 
 
@@ -215,7 +214,6 @@ def _batches(texts: Iterator[bytes], most: int) -> Iterator[list[bytes]]:
 
 
 def _described(path: pathlib.Path) -> dict[str, Any]:
-    """Returns what the index says of a shard."""
     _, tokens = open_shard(path)
     documents = len(np.load(starts_path(path), "r", allow_pickle=False))
     return {"tokens": len(tokens), "documents": documents, "sha256": hashlib.sha256(tokens.data).hexdigest()}

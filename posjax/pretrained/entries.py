@@ -156,7 +156,6 @@ def read_entries(
 
 
 def _planned(entries: Iterable[Entry], tensors: Mapping[str, Any]) -> list[tuple[Entry, list[str]]]:
-    """The entries to read, each with its names that the file has."""
     plan: list[tuple[Entry, list[str]]] = []
     promised: set[str] = set()
     for entry in entries:
@@ -249,7 +248,6 @@ def _moved(entry: Entry, array: np.ndarray, before: _Groups, after: _Groups, siz
 
 
 def _stacks(theirs: _Groups) -> bool:
-    """Whether several parameters are stacked in one tensor."""
     return any("s" in group for group in theirs)
 
 

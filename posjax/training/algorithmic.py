@@ -91,7 +91,6 @@ class Algorithmic:
         return self._problems[self._config.data.name]
 
     def _at_least(self, field: str, needed: int) -> int:
-        """Returns a field of the model's config, or the number needed if it is None; refuses a smaller one."""
         given = self._config.model.get(field)
         if given is not None and given < needed:
             raise ValueError(f"model.{field}={given} is below the {needed} that {self._config.data.name} takes")

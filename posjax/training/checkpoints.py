@@ -291,7 +291,6 @@ def _describe(path: str, leaf: Any) -> dict[str, Any]:
 
 
 def _target(leaf: Any) -> Any:
-    """Returns the target by which orbax restores a leaf like this one."""
     if type(leaf) in _SCALARS:
         return leaf
     if isinstance(leaf, np.ndarray):

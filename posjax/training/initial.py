@@ -286,7 +286,6 @@ def _has_table(model: Any) -> bool:
 
 
 def _resized(start: Start, found: list[Any], task: Task, method: str | None) -> tuple[Any, list[Any]]:
-    """Returns the start's model of images, and its parameters, for the images of a task."""
     model = start.model
     if start.run is not None:  # of a file it may be no more than what its family has
         _refuse_scale(start.path, start.run.config.data, task.scale)
@@ -350,7 +349,6 @@ def _refuse_scale(path: Any, was: ConfigDict, is_now: tuple[tuple[float, ...], t
 
 
 def _under(model: Any, params: Any, target: Any, wanted: Any) -> Any:
-    """Returns the parameters of a model under the encoding of another one."""
     if model.encoding == target.encoding:
         return params
     example = model.example(image_channels(wanted)) if model.reads == "images" else model.example()

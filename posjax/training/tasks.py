@@ -275,7 +275,6 @@ def _ladder(config: ConfigDict) -> Ladder:
 
 
 def _first(text: data.Text, tokens: int | None) -> data.Text:
-    """Returns the text, or its first `tokens`."""
     if tokens is None:
         return text
     if not 1 < tokens <= len(text):

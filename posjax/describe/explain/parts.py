@@ -128,7 +128,6 @@ class WorkedPart:
         return [*prose(text.format(self.labels[self.middle])), "", *rows]
 
     def _on_grid(self, values: np.ndarray) -> list[str]:
-        """Returns values of the tokens on the grid, laid out as the grid."""
         rows = np.asarray(values)[-self._size :].reshape(-1, self.grid[-1])
         return table([""] * self.grid[-1], [decimals(row) for row in rows], indent=4)[1:]
 

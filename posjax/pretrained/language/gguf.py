@@ -91,7 +91,6 @@ _DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_shor
 
 
 def _config(file: GGUF) -> Config:
-    """Returns the configuration of transformers that a file's fields describe."""
     architecture = file.fields.get("general.architecture")
     if architecture not in _ARCHITECTURES:
         near = nearest(str(architecture), sorted(_ARCHITECTURES))
@@ -234,7 +233,6 @@ _ARCHITECTURES = {
 
 
 def _undone(config: Config, name: str) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the function from the file's tensor to transformers'."""
     if config["model_type"] == "llama" and (".q_proj." in name or ".k_proj." in name):
         heads = config["num_attention_heads"] if ".q_proj." in name else config["num_key_value_heads"]
 

@@ -81,7 +81,6 @@ def _entries(model: Decoder, mlp: str = "mlp") -> list[Entry]:
 
 
 def _packed_mlp() -> list[Entry]:
-    """Returns the entries of an MLP with gate and up in one matrix."""
     ours = (f"{BLOCK}mlp/gate/kernel", f"{BLOCK}mlp/up/kernel")
     return [
         Entry(f"{_LAYER}mlp.gate_up_proj.weight", ours, "(s f) m -> m f"),

@@ -207,7 +207,6 @@ def parameters(source: FileOfViT, tensors: Mapping[str, np.ndarray]) -> tuple[di
 
 
 def _channels_of(tensors: Mapping[str, np.ndarray]) -> int:
-    """Returns the number of channels of the images."""
     for name, axis in _CHANNELS.items():
         if name in tensors and axis < tensors[name].ndim:
             return tensors[name].shape[axis]

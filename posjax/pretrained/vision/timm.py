@@ -132,7 +132,6 @@ def _is_dinov3(shapes: Shapes) -> bool:
 
 
 def _named_rotary(shapes: Shapes, config: Mapping[str, Any]) -> str | None:
-    """Returns the encoding of a model that rotates without parameters, if the configuration names one."""
     named = config.get("architecture") or ""
     rotary = next((spec for pattern, spec in _NAMED_ROTARY if re.search(pattern, named)), None)
     return f"learned + {rotary}" if rotary and "pos_embed" in shapes else rotary
