@@ -291,9 +291,7 @@ def _whole(node: ast.expr) -> Encoding:
         raise ValueError("a pattern over layers stands where a model is made, not where one encoding is asked for")
     encoding = _encoding(node)
     if not isinstance(encoding, Encoding):
-        raise ValueError(
-            f"{encoding.spec_name} is no encoding but an argument of one, as in rope(scaling=linear(factor=2))"
-        )
+        raise ValueError(f"{encoding.spec_name} is an argument of encodings, as in rope(scaling=linear(factor=2))")
     return encoding
 
 
@@ -340,9 +338,7 @@ def _value(node: ast.expr) -> object:
             return tuple(_value(item) for item in items)
         case ast.Name(name) if name not in REGISTRY:
             meant = name.capitalize() if name in ("true", "false") else repr(name)
-            raise ValueError(
-                f"an argument is a number, text in quotes, True, None or another spec: write {meant} for {name}"
-            )
+            raise ValueError(f"an argument is a number, text in quotes, True, None or a spec: write {meant} for {name}")
         case ast.Call() | ast.Name() | ast.BinOp():
             return _encoding(node)
     raise ValueError(f"an argument is a number, string, tuple or another spec; got {ast.unparse(node)!r}")
@@ -351,9 +347,7 @@ def _value(node: ast.expr) -> object:
 def _make(name: str, cls: type, args: list, keywords: dict) -> Any:
     fields = {field.name: field for field in dataclasses.fields(cls)}
     if len(args) > len(fields):
-        raise ValueError(
-            f"{name} takes at most {len(fields)} arguments ({', '.join(fields) or 'none'}), got {len(args)}"
-        )
+        raise ValueError(f"{name} takes at most {len(fields)} arguments ({', '.join(fields)}), got {len(args)}")
     given = dict(zip(fields, args, strict=False))
     if twice := sorted(given.keys() & keywords.keys()):
         raise ValueError(f"{name} got {twice[0]!r} twice")

@@ -349,9 +349,7 @@ def associative_recall(rng: np.random.Generator, length: int, symbols: int) -> P
     """
     pairs = max(1, length // 4)
     if pairs > symbols // 2:
-        raise ValueError(
-            f"associative_recall of length {length} asks for {pairs} keys, and {symbols} symbols have {symbols // 2}"
-        )
+        raise ValueError(f"associative_recall of length {length} needs {2 * pairs} symbols, there are {symbols}")
     keys = rng.permutation(symbols // 2)[:pairs]
     values = rng.integers(symbols // 2, symbols, size=pairs)
     order = rng.permutation(pairs)
@@ -437,9 +435,7 @@ class Scan:
         found = np.flatnonzero((self.lengths >= shortest) & (self.lengths <= longest))
         if not found.size:
             known = f"{self.lengths.min()} to {self.lengths.max()}"
-            raise ValueError(
-                f"scan is trained on commands of {known} actions, not on {shortest} to {longest} (data.length)"
-            )
+            raise ValueError(f"scan is trained on {known} actions, not on {shortest} to {longest} (data.length)")
         return self.training[rng.choice(found)]
 
 
@@ -674,9 +670,7 @@ def _lines(path: pathlib.Path) -> list[tuple[list[str], list[str]]]:
     elif packed.exists():
         text = gzip.decompress(packed.read_bytes()).decode()
     else:
-        raise FileNotFoundError(
-            f"there is neither {path} nor {packed.name}: download them from github brendenlake/SCAN"
-        )
+        raise FileNotFoundError(f"there is neither {path} nor {packed.name}: download github brendenlake/SCAN")
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         command, out, actions = line.partition(" OUT: ")

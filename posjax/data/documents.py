@@ -61,10 +61,7 @@ class Documents:
         chosen = [i for i in order[:count] if len(self.texts[i]) >= least]
         if not chosen:
             unit = "tokens" if self.tokenizer.digest else "bytes"
-            raise ValueError(
-                f"the longest of the {len(self.texts)} documents of {self.name!r} has {len(self.texts[order[0]]):,} {unit}, "
-                f"{least:,} are needed: evaluate shorter lengths or fewer {unit}, or give longer documents"
-            )
+            raise ValueError(f"{least:,} {unit} are needed, no document of {self.name!r} has so many: ask for fewer")
         titles, texts = (tuple(each[i] for i in chosen) for each in (self.titles, self.texts))
         return Documents(self.name, titles, texts, self.tokenizer)
 

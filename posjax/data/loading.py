@@ -91,10 +91,7 @@ def ready(name: str, split: str, data_dir, *, kind: str, features: tuple[str, ..
         builder = find_builder(name, data_dir)
     split = split_among(split, list(builder.info.splits), repr(name))
     if builder.info.file_format.value != "array_record":
-        raise ValueError(
-            f"{builder.data_path} is in format {builder.info.file_format.value}, which takes TensorFlow to read; "
-            f"prepare it elsewhere: {command(name, 'DIR')}"
-        )
+        raise ValueError(f"{builder.data_path} is no array_record: prepare it elsewhere: {command(name, 'DIR')}")
     return builder, split
 
 

@@ -48,9 +48,7 @@ def tars_of(source: pathlib.Path, data_dir: pathlib.Path) -> dict[pathlib.Path, 
     names = _names(shards[0])
     for shard in shards[1:]:
         if _names(shard) != names:
-            raise ValueError(
-                f"{shard} and {shards[0]} name their classes differently: prepare them one after the other"
-            )
+            raise ValueError(f"{shard} and {shards[0]} name their classes differently: prepare them apart")
     if names:
         replace_file(data_dir / CLASSES, "".join(f"{name}\n" for name in names).encode())
     left = [shard for shard in shards if not (data_dir / f"{shard.stem}.tar").exists()]

@@ -84,9 +84,8 @@ def _prepare(builder: DatasetBuilder, name: str, data_dir, source, progress: boo
     elif builder.MANUAL_DOWNLOAD_INSTRUCTIONS:  # a licence must be signed before the download
         if source is None or not pathlib.Path(source).is_dir():
             instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
-            raise FileNotFoundError(
-                f"{name} has to be fetched by hand ({instructions}), then: {command(name, data_dir, source='DIR')}"
-            )
+            again = command(name, data_dir, source="DIR")
+            raise FileNotFoundError(f"{name} has to be fetched by hand ({instructions}), then: {again}")
     elif source is not None:
         check_raw_files(builder, name, pathlib.Path(source))
     else:

@@ -163,19 +163,14 @@ def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> Datase
     if name in bundled:
         return bundled[name](data_dir=resolve_data_dir(data_dir, name), file_format="array_record")
     if source_of(name):
-        raise ValueError(
-            f"{name!r} is registered by your own code, which is read as it is: there is nothing to prepare"
-        )
+        raise ValueError(f"{name!r} is registered by your own code, which is read as it is: prepare nothing")
     if name == "folder":
         raise ValueError(
             "a folder of pictures is read as it is: load_native_images('folder', split, DIR), --config.data.data_dir=DIR "
             "with data.image_size or data.mode='native'; text of your own is --config.data.files=DIR"
         )
     if name in SYNTHETIC:
-        raise ValueError(
-            f"{name!r} is random, for trainings and plans alone: {SYNTHETIC_IMAGES} are for classification of one size, "
-            f"{SYNTHETIC_TOKENS} for language models, and nothing is prepared"
-        )
+        raise ValueError(f"{name!r} is random: {SYNTHETIC_IMAGES} for classification, {SYNTHETIC_TOKENS} for texts")
     if not _NAME.fullmatch(name):
         raise ValueError(_unknown(name))
     try:

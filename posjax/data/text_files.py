@@ -68,9 +68,7 @@ def _lines(path: pathlib.Path) -> Iterator[tuple[bytes, int]]:
                 line.decode("utf-8")
                 yield line, file.tell()
         except (lzma.LZMAError, zlib.error, EOFError, OSError, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"{path.name} cannot be read as text ({error}): it must be UTF-8, plain or packed by xz or gzip"
-            ) from None
+            raise ValueError(f"{path.name} is not UTF-8, plain or packed by xz or gzip: {error}") from None
 
 
 def _objects(path: pathlib.Path, field: str) -> Iterator[tuple[str, int]]:
@@ -80,9 +78,7 @@ def _objects(path: pathlib.Path, field: str) -> Iterator[tuple[str, int]]:
         where = f"{path.name}, line {number}"
         row = parse_json(line, where)
         if field not in row:
-            raise ValueError(
-                f"{where} has no text {field!r} but {', '.join(row)}: set data.text_field to the one that is read"
-            )
+            raise ValueError(f"{where} has no text {field!r} but {', '.join(row)}: set data.text_field to one")
         if not isinstance(row[field], str | None):
             raise ValueError(f"{where}: {field!r} holds {type(row[field]).__name__}, not text")
         yield row[field] or "", read
@@ -128,9 +124,7 @@ def _check_column(path: pathlib.Path, schema: Any, field: str) -> None:
     import pyarrow
 
     if field not in schema.names:
-        raise ValueError(
-            f"{path.name} has no column {field!r} but {', '.join(schema.names)}: set data.text_field to the one that is read"
-        )
+        raise ValueError(f"{path.name} has no {field!r} but {', '.join(schema.names)}: set data.text_field to one")
     kind = schema.field(field).type
     kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):

@@ -240,9 +240,7 @@ def _in_processes(groups: Sequence[_Group], given: tuple, count: int, advance: C
                 for each in done:
                     each.result()
         except BrokenProcessPool:
-            raise ValueError(
-                "a process was killed, perhaps for its memory: give fewer --processes, and go on"
-            ) from None
+            raise ValueError("a process was killed, perhaps for its memory: go on with fewer --processes") from None
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)

@@ -130,9 +130,7 @@ def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> T
     path = pathlib.Path(local_copy(os.fspath(path)))
     path = path / FILE if path.is_dir() else path
     if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no tokenizer {str(path)!r}: give a tokenizer.json or a folder that holds one, or 'bytes'"
-        )
+        raise FileNotFoundError(f"there is no tokenizer {str(path)!r}: give a tokenizer.json, its folder, or 'bytes'")
     require(str(path), "tokenizers")
     import tokenizers
 

@@ -135,9 +135,7 @@ def read_entries(
     unknown = {path for path in promised - expected.keys() if not re.fullmatch(unread, path)}
     if left or unknown:
         names = left or [name for entry, _ in plan if unknown & set(entry.paths) for name in entry.names]
-        raise ValueError(
-            f"the file holds {len(names)} tensors that this model has no place for: {_some(names)}; nothing is read in part"
-        )
+        raise ValueError(f"the file holds {len(names)} tensors that this model has no place for: {_some(names)}")
     found = {path: put(path, np.zeros(expected[path], np.float32)) for path in zeros}
     for entry, there in plan:
         if not expected.keys() & set(entry.paths):
@@ -147,10 +145,7 @@ def read_entries(
             if path not in expected:
                 continue
             if tuple(array.shape) != tuple(expected[path]):
-                raise ValueError(
-                    f"{path} is {list(expected[path])} in a model of these sizes, but {entry.theirs} of the file gives "
-                    f"{list(array.shape)}"
-                )
+                raise ValueError(f"{path} is {list(expected[path])}, but {entry.theirs} gives {list(array.shape)}")
             found[path] = put(path, array)
     return found
 

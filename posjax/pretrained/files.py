@@ -85,10 +85,7 @@ class WeightsFile(Mapping[str, np.ndarray]):
             raise ValueError(f"weights are read from .npz and .safetensors files, and {path} is neither")
         weights = _READERS[path.suffix](path)
         if adapter := next((name for name in weights if ".lora_" in name), None):
-            raise ValueError(
-                f"{path} holds PEFT's adapters ({adapter}), which are read merged into the model: save "
-                "peft_model.merge_and_unload()"
-            )
+            raise ValueError(f"{path} holds adapters ({adapter}): save peft_model.merge_and_unload()")
         for wrapper in _WRAPPERS * 2:
             if weights.shapes and all(name.startswith(wrapper) for name in weights):
                 weights = weights.renamed({name.removeprefix(wrapper): name for name in weights})

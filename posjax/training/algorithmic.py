@@ -41,9 +41,7 @@ class Algorithmic:
         self._config, given = config, config.data
         self._lengths = tuple(sorted(config.eval_lengths))
         if not self._lengths or self._lengths[0] < 1 or config.eval_examples < 1:
-            raise ValueError(
-                f"eval_lengths={self._lengths} must be lengths of at least 1, and eval_examples={config.eval_examples} too"
-            )
+            raise ValueError(f"eval_lengths={self._lengths}, eval_examples={config.eval_examples} must be at least 1")
         self._problems = {
             name: once(
                 splits,
@@ -62,9 +60,7 @@ class Algorithmic:
             _refuse_sums(config.model.encoding)
         for name, each in self._problems.items():
             if each.symbols > self._own.symbols:
-                raise ValueError(
-                    f"data.others: {name} has {each.symbols} symbols, {given.name} only {self._own.symbols}"
-                )
+                raise ValueError(f"data.others: {name} has {each.symbols} symbols, {given.name} {self._own.symbols}")
         longest = max(given.length, *self._lengths)
         self._tokens = max(self._rows.tokens(each, longest) for each in self._problems.values())
         self.digest = "".join(each.digest for each in self._problems.values())
@@ -157,7 +153,4 @@ def _refuse_sums(pattern: str) -> None:
     """Refuses encodings that add up tokens by position: coupled positions fall back to the start of the question."""
     for encoding in parse_layers(pattern):
         if encoding.observes or reads_rows(encoding):
-            raise ValueError(
-                f"data.positions='coupled' do not rise along a row, and {encoding} adds up tokens in the order of "
-                "positions: it would read the answer; use data.positions='order'"
-            )
+            raise ValueError(f"{encoding} adds up tokens by position: take data.positions='order', not 'coupled'")

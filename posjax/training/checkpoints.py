@@ -80,9 +80,7 @@ class Checkpoints:
     ):
         self.directory = pathlib.Path(directory).absolute()
         if re.search(r"[\[*\\]", str(self.directory)):
-            raise ValueError(
-                f"checkpoints cannot lie in {self.directory}: take a folder without [, * and \\ in its path"
-            )
+            raise ValueError(f"checkpoints cannot lie in {self.directory}: take a path without [, * and \\")
         std_logging.getLogger("absl").addFilter(_not_orbax_chatter)
         self._keep_last, self._best, self._sign = keep_last, best, 1.0 if best_mode == "min" else -1.0
         self._scores: dict[int, float] = {}  # step -> metric, the lower the better
@@ -162,10 +160,7 @@ class Checkpoints:
         args = ocp.args.Composite(tree=ocp.args.StandardSave(leaves), record=_RecordArgs(json.dumps(record)))
         newest = max(set(self.steps()) - self._damaged, default=-1)
         if step <= newest:
-            raise CheckpointError(
-                f"cannot save step {step}: {self.directory} already holds step {newest}; continue from that step, "
-                "remove the later ones, or use another directory"
-            )
+            raise CheckpointError(f"cannot save step {step}: {self.directory} holds {newest}; go on from there")
         self.check_room(step, tree)  # tensorstore would speak of it in many lines
         with self._failing_as_one(step):
             manager = self._writer()
@@ -206,10 +201,7 @@ class Checkpoints:
                 continue
             return candidate, jax.tree.unflatten(jax.tree.structure(abstract), [leaves[path] for path in wanted])
         if reasons:
-            raise CheckpointError(
-                f"no usable checkpoint in {self.directory} ({'; '.join(reasons)}). Put back a copy of it, or move the "
-                "directory away to start afresh"
-            )
+            raise CheckpointError(f"no usable checkpoint in {self.directory} ({'; '.join(reasons)}): put back a copy")
         return None
 
     def _writer(self) -> ocp.CheckpointManager:
@@ -323,10 +315,7 @@ def _check_same_tree(directory: pathlib.Path, saved: Mapping[str, Mapping], want
     for path in [*described, *saved]:
         was, is_now = saved.get(path, "not there"), described.get(path, "not there")
         if was != is_now:
-            raise CheckpointError(
-                f"{path} is {was} in the checkpoint {directory}, but {is_now} in this run; use the config it was saved "
-                "with, or another directory for this one"
-            )
+            raise CheckpointError(f"{path} is {was} in {directory}, but {is_now} here: use the config of then")
 
 
 # Record and seal

@@ -117,10 +117,7 @@ class Start:
             return str(path)
         beside = (path if path.is_dir() else path.parent) / TOKENIZER
         if not beside.is_file():
-            raise ValueError(
-                f"there is no {TOKENIZER} beside the weights in {self.path}: set config.data.tokenizer to the one that they "
-                f"were trained with, or to {BYTES.name!r} where tokens are bytes"
-            )
+            raise ValueError(f"{self.path} has no {TOKENIZER}: set config.data.tokenizer, {BYTES.name!r} for bytes")
         return str(beside)
 
 
@@ -144,9 +141,7 @@ def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
     if wanted is None or config.model.get("kind") != AS_INIT:
         return config
     if start is None:
-        raise ValueError(
-            f"config.model.kind={AS_INIT!r} is the model of config.init_from: set that to a run or weights"
-        )
+        raise ValueError(f"config.model.kind={AS_INIT!r} needs config.init_from: set that to a run or weights")
     if not isinstance(start.model, wanted):
         other = next((config for model, config in _CONFIGS.items() if isinstance(start.model, model)), None)
         raise ValueError(
@@ -189,9 +184,7 @@ def of_own(spec: str, own: str) -> str:
     if OWN not in spec or len(layers) == 1:
         return spec.replace(OWN, layers[0])
     if len(parse_layers(spec.replace(OWN, "none"))) > 1:
-        raise ValueError(
-            f"{spec!r} is a pattern over layers, and so is {OWN}, {own!r}: write the encoding of each layer out"
-        )
+        raise ValueError(f"{spec!r} is a pattern over layers, and so is {OWN}, {own!r}: write each layer out")
     return ", ".join(spec.replace(OWN, layer) for layer in layers)
 
 
@@ -375,7 +368,5 @@ def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
             leaves[name] = np.zeros(shapes.get(name, ()))
         elif found.get(name) != shapes.get(name):
             was, needed = (each.get(name, "not there") for each in (found, shapes))
-            raise ValueError(
-                f"{name} is {was} in {path}, but {needed} in this model: config.model must be as it was trained there"
-            )
+            raise ValueError(f"{name} is {was} in {path}, but {needed} here: config.model must be the one there")
     return jax.tree.map(lambda leaf, like: np.asarray(leaf, like.dtype), tree_of(wanted, leaves), wanted)

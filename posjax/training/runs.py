@@ -178,9 +178,7 @@ def _read_small(path: pathlib.Path, like: Any, expected: str) -> Any:
     for name in sorted(weights.shapes.keys() | shapes.keys()):
         there, needed = weights.shapes.get(name), shapes.get(name)
         if there != needed:
-            raise CheckpointError(
-                f"{name} is {there} in {path}, but {needed} in the model of {RUN}: the code has changed"
-            )
+            raise CheckpointError(f"{name} is {there} in {path}, but {needed} by {RUN}: the code has changed")
     if digest(dict(weights)) != expected:
         raise CheckpointError(f"{path} differs from what was written: put back a copy of it")
     return tree_of(like, {name: np.array(weights[name], leaf.dtype)[None] for name, leaf in paths_of(like).items()})

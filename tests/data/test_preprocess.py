@@ -117,7 +117,7 @@ def test_normalise_takes_channels():
     out = data.normalise(COLOUR, data.IMAGENET_MEAN, data.IMAGENET_STD)
     np.testing.assert_allclose(out, (COLOUR / 255 - data.IMAGENET_MEAN) / np.array(data.IMAGENET_STD), atol=1e-6)
     np.testing.assert_array_equal(data.normalise(COLOUR), jnp.asarray(COLOUR, jnp.float32) / 127.5 - 1)
-    with pytest.raises(ValueError, match=r"mean=\[0\.1, 0\.2\] is not one for all or for each of 3 channels"):
+    with pytest.raises(ValueError, match=r"mean=\[0\.1, 0\.2\] is not one for all 3 channels"):
         data.normalise(COLOUR, (0.1, 0.2))
     with pytest.raises(ValueError, match=r"std=0\.0 must be positive"):
         data.normalise(COLOUR, 0.5, 0.0)

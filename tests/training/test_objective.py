@@ -118,7 +118,7 @@ def test_warm_up_is_counted_in_the_data():
     assert warmup(task, "0.5 epochs") == 20
     for text, message in (
         ("3 tokens", "no number of tokens; set"),
-        ("5 epoch", "must be a number of"),
+        ("5 epoch", "must be epochs or tokens"),
         ("-1 epochs", "must"),
     ):
         with pytest.raises(ValueError, match=f"warmup='{text}'.*{message}"):

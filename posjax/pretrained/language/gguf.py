@@ -105,9 +105,7 @@ def _config(file: GGUF) -> Config:
     keys = _GPT2_KEYS if architecture == "gpt2" else _KEYS
     for key, value in own.items():
         if key not in keys and key not in _READ:
-            raise ValueError(
-                f"{file.path}: the field {architecture}.{key} (= {str(value)[:60]}) is not known here and may change numbers"
-            )
+            raise ValueError(f"{file.path}: the field {architecture}.{key} (= {str(value)[:60]}) is not known here")
         if isinstance(value, list) and key != "attention.sliding_window_pattern":
             raise ValueError(f"{file.path}: {architecture}.{key} differs between layers, which is not computed here")
     needed = list(_NEEDED)

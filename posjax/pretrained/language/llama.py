@@ -133,9 +133,7 @@ def _encoding_of_olmo3(config: Config) -> Sequence[Encoding]:
     flat = parameters and not any(isinstance(value, Mapping) for value in parameters.values())
     if flat or config.get("rope_theta") not in (None, 5e5):
         given = f"rope_parameters={parameters}" if flat else f"rope_theta={config['rope_theta']}"
-        raise ValueError(
-            f"{given} is not heeded by transformers in layers with windows: give rope_parameters for each layer type"
-        )
+        raise ValueError(f"{given} is not heeded in layers with windows: give rope_parameters for each layer type")
     return from_hf_layers(config)
 
 

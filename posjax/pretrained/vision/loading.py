@@ -144,9 +144,7 @@ def describe_file(weights: WeightsFile, hints: Hints) -> FileOfViT:
     fields = origin.fields(shapes, weights.config, hints)
     if hints.encoding is not None and fields["encoding"] != hints.encoding:
         held = "frequencies of rope_mixed" if fields.get("injection") == "every_layer" else "a position table"
-        raise ValueError(
-            f"the file has {held}, so its encoding is {fields['encoding']!r}, perhaps with others added, not {hints.encoding}"
-        )
+        raise ValueError(f"the file has {held}, hence the encoding {fields['encoding']!r}, not {hints.encoding}")
     model = ViT.from_config(fields)
     return FileOfViT(
         origin.name, model, origin.entries(model, shapes), names, origin.ignored, origin.method, origin.scaling
@@ -225,14 +223,9 @@ def _check_overrides(overrides: Mapping[str, Any]) -> None:
 def _changed(model: ViT, params, expected, num_classes: int | None, overrides: Mapping[str, Any]):
     """Applies the overrides to the model, and drops and converts its parameters accordingly."""
     if num_classes not in (None, 0, model.num_classes):
-        raise ValueError(
-            f"the file's head has {model.num_classes} classes, not {num_classes}: num_classes=0 leaves it out, and "
-            "training makes a new one"
-        )
+        raise ValueError(f"the file's head has {model.num_classes} classes, not {num_classes}: num_classes=0 drops it")
     if overrides.get("pre_logits", model.pre_logits) not in (None, model.pre_logits):
-        raise ValueError(
-            f"pre_logits={overrides['pre_logits']} is not the file's {model.pre_logits}; None leaves the layer out"
-        )
+        raise ValueError(f"pre_logits={overrides['pre_logits']} must be None or the file's {model.pre_logits}")
     changed = model.with_fields(
         **{**overrides, "num_classes": model.num_classes if num_classes is None else num_classes}
     )

@@ -48,10 +48,7 @@ _STEM = "patch_embed.backbone."
 
 def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str, Any]:
     if _INNER_NORM in shapes:
-        raise ValueError(
-            "a model that norms inside its attention (eva02_*_clip_*, beit3_*) is not computed here: the file holds "
-            f"{_INNER_NORM}"
-        )
+        raise ValueError(f"norms inside attention (eva02_*_clip_*, beit3_*) are not computed here: {_INNER_NORM}")
     kernel, gated = shapes["patch_embed.proj.weight"], "blocks.0.mlp.fc1_g.weight" in shapes
     up = shapes["blocks.0.mlp.fc1_g.weight" if gated else "blocks.0.mlp.fc1.weight"][0]
     tokens = {token: shapes[name][1] for token, name in _PREFIX.items() if name in shapes}
@@ -117,9 +114,7 @@ def _pooling(shapes: Shapes, config: Mapping[str, Any]) -> str:
         return "map"
     pooling, options = config.get("global_pool"), config.get("model_args") or {}
     if options.get("pool_include_prefix"):
-        raise ValueError(
-            "the configuration pools prefix tokens too (pool_include_prefix): give pooling=... for another pooling"
-        )
+        raise ValueError("the configuration pools prefix tokens too (pool_include_prefix): give pooling=...")
     if pooling in _POOLINGS:
         return _POOLINGS[pooling]
     if pooling is not None:
