@@ -285,11 +285,7 @@ def _audit(args: argparse.Namespace) -> int:
 
 
 def _array(file: str) -> Any:
-    """Returns the array of a .npy file.
-
-    Raises:
-      ValueError: the file holds none.
-    """
+    """Returns the array of a .npy file."""
     import numpy as np
 
     try:
@@ -302,11 +298,7 @@ def _array(file: str) -> Any:
 
 
 def _function(text: str) -> Callable:
-    """The function that FILE.py:NAME names.
-
-    Raises:
-      ValueError: the text, the file or the name is none.
-    """
+    """The function that FILE.py:NAME names."""
     file, _, name = text.rpartition(":")
     if not file.endswith(".py"):
         raise ValueError(f"{text}: give a function as FILE.py:FUNCTION, or a configuration as FILE.json")

@@ -16,13 +16,7 @@ For example:
     def mine(split, data_dir): return images, labels
 """
 
-from posjax.data.augment import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    flip_native,
-    mix,
-    normalise,
-)
+from posjax.data.augment import IMAGENET_MEAN, IMAGENET_STD, flip_native, mix, normalise
 from posjax.data.containers import Images, NativeImages, StreamedImages, Text
 from posjax.data.documents import Documents, load_documents, load_stream
 from posjax.data.host_augment import Frame

@@ -635,9 +635,6 @@ def problem_epoch(
     Args:
       tokens: T of a row.
       split: names the drawn problems; another name gives others.
-
-    Raises:
-      ValueError: see `Rows.batch` and `Problems.of_length`.
     """
     rng = np.random.default_rng((zlib.crc32(split.encode()), length))
     found = [problems.of_length(rng, length) for _ in range(count)]

@@ -36,8 +36,7 @@ def load_images(name: str, split: str, data_dir: str | os.PathLike | None = None
     """Loads a split of labelled images of one size.
 
     Args:
-      name: an image set of `SETS`, one of your own (`register`), or any prepared TFDS set with features `image` and
-        `label`.
+      name: an image set of `SETS`, one of your own (`register`), or any prepared TFDS set with `image` and `label`.
       split: "train", "test", ... as the set has them.
       data_dir: directory of prepared sets; None is TFDS's default.
 
@@ -60,12 +59,10 @@ def load_text(name: str, split: str, data_dir: str | os.PathLike | None = None) 
     Args:
       name: a text set of `SETS`, one of your own (`register`), or any prepared TFDS set with a feature `text` (pg19:
         `book_text`).
-      split: "train", "validation", ... as the set has them.
-      data_dir: directory of prepared sets; None is TFDS's default.
+      split, data_dir: as in `load_images`.
 
     Raises:
-      ValueError: the set or split is unknown, has no text, or is in another format.
-      FileNotFoundError: the set is not prepared; the message is the command that prepares it.
+      ValueError, FileNotFoundError: as `load_images`.
     """
     if source := source_of(name):
         return text_of(source, split, data_dir)

@@ -113,8 +113,7 @@ def native_batches(
       tokens: N, tokens per packed row: each image goes to the first open row that has room. None pads instead, one image a
         row, N = P + the source's largest max_patches.
       images_per_row: I, the most images in a packed row; None: as many as can fit.
-      process_index: this process, 0..process_count-1.
-      process_count: number of processes that share a batch.
+      process_index, process_count: see `image_batches`.
 
     Returns:
       ds with ds[step] = a batch (see the module's docstring) of batch_size // process_count rows.
@@ -152,17 +151,12 @@ def native_epoch(
     tokens: int | None = None,
     images_per_row: int | None = None,
 ) -> Iterator[Batch]:
-    """Every image once, in order if a row is one image; the last batch is filled up with segment and weight 0.
+    """Returns batches of every image once, in order if a row is one image; segment and weight 0 fill the last one up.
 
     Args:
       source: the images, with a single number for `max_patches`.
       batch_size: B, rows per batch.
-      prefix: see `native_batches`.
-      tokens: see `native_batches`.
-      images_per_row: see `native_batches`.
-
-    Returns:
-      Iterator over batches (see the module's docstring).
+      prefix, tokens, images_per_row: see `native_batches`.
 
     Raises:
       ValueError: batch_size is below 1, the source draws its resolutions, or an image may not fit into `tokens`.

@@ -1,9 +1,7 @@
 """Turns pictures of any size, aspect and format into uint8 arrays; `posjax.data.normalise` makes floats of them later.
 
-Every resize is PIL's: separable, half-pixel centred, and antialiased when it shrinks. PIL decodes, too. 300 JPEGs of 320 to
-1600 pixels became random crops of 224; images a second on one core, bicubic (bilinear): PIL 447 (556); PIL in draft mode,
-which decodes large pictures at a half or less, with other bits, 460; simplejpeg and PIL's resize, with equal bits, 479 (604);
-OpenCV and PIL's resize 463. The resize takes most of the time, and faster ones alias. A second decoder would gain 8 %.
+Every resize is PIL's: separable, half-pixel centred, and antialiased when it shrinks. PIL decodes, too: a second decoder
+would gain 8 %, since the resize takes most of the time, and faster ones alias.
 """
 
 from __future__ import annotations

@@ -92,11 +92,7 @@ def tokenise(
 
 
 def _begin(out: pathlib.Path, about: dict[str, Any]) -> Tokenised | None:
-    """Writes the index of a folder without shards; returns the numbers of one that is finished.
-
-    Raises:
-      ValueError: the folder belongs to other files, or to another tokenizer.
-    """
+    """Writes the index of a folder without shards; returns the numbers of one that is finished."""
     for left in out.glob(".*.bin.*"):  # of processes that were killed
         left.unlink()
     index = out / INDEX

@@ -98,9 +98,7 @@ def tokenizer_of(text: Text, given: Tokenizer) -> Tokenizer:
 
 
 class _RustErrors:
-    """Makes errors of Rust name the file: a panic, which is not an `Exception` and has no importable class, a ValueError, or
-    a bare `Exception`, for example for an unknown word in a vocabulary without an unknown token.
-    """
+    """Makes errors of Rust name the file: a panic, which has no importable class, a ValueError, or a bare `Exception`."""
 
     def __init__(self, path: str):
         self._path = path

@@ -38,8 +38,7 @@ class Entry(NamedTuple):
         another along its first axis.
       ours: path of the parameter. Several paths are stacked along the tensor's axis "s".
       axes: "tensor's axes -> parameter's axes": letters, (groups) laid out in one axis, and 1 for an axis of length 1. "h"
-        is the number of heads, "x" is 3 (query, key and value); callers of the functions
-        below may give sizes of more letters.
+        is the number of heads, "x" is 3 (query, key and value).
       optional: a file may lack the tensor, or some of its slices along "n"; the parameter is then zeros, and zeros need not
         be written.
       without: (index, count) of the parameter's rows that the file lacks; they are zeros.

@@ -7,11 +7,6 @@ leaf) and a seal (the sha256 of every file), which is written before orbax commi
     <directory>/<step>/tree/...             orbax, a flat {tree path: leaf}
     <directory>/<step>/record/record.json   step, metrics, dtype and shape of every leaf
     <directory>/<step>/record/seal.json     sha256 of record.json and of every file under tree/
-
-Example:
-  with Checkpoints(workdir / "checkpoints", best="eval_loss") as checkpoints:
-    restored = checkpoints.restore(jax.eval_shape(init, key))    # None: nothing saved yet
-    checkpoints.save(step, state, {"eval_loss": 1.2})
 """
 
 import contextlib
@@ -61,10 +56,9 @@ class Checkpoints:
     """The checkpoints of one run, in one directory, written by one job and read by any number.
 
     Args:
-      directory: where the steps live; made by the first `save`, never by reading.
+      directory: made by the first `save`, never by reading.
       keep_last: number of newest steps to keep (>= 1).
-      best: name of the metric whose best step is kept as well, whatever its age; None keeps the newest only.
-      best_mode: "min" or "max".
+      best, best_mode: name of the metric whose best step ("min" or "max") is kept as well; None keeps the newest only.
 
     Raises:
       ValueError: orbax would read the directory's name as a pattern.
@@ -292,12 +286,7 @@ def _target(leaf: Any) -> Any:
 
 
 def _read(directory: pathlib.Path, wanted: _Leaves) -> _Leaves:
-    """Returns the leaves of the step in `directory`, as `wanted` describes them.
-
-    Raises:
-      _DamagedError: a file differs from its seal.
-      CheckpointError: the checkpoint is sound but holds another tree than `wanted`.
-    """
+    """Returns the leaves of the step in `directory`, as `wanted` describes them."""
     seal, record = _unseal(directory)
     later = {
         path: x for path, x in wanted.items() if type(x) is float and math.isnan(x) and path not in record["leaves"]

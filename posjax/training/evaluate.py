@@ -36,7 +36,6 @@ def evaluate(task: Evaluated, score: Callable, params: Any, mesh: Mesh | None = 
     """Returns means over every evaluation set of the task, summed in float64.
 
     Args:
-      score: as `make_score` returns it.
       mesh: the devices that share each batch; None for one device.
     """
     metrics: Metrics = {}

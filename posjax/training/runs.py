@@ -116,11 +116,7 @@ def load_run(
 
 
 def _compare_code(workdir: pathlib.Path, about: Mapping[str, Any], config: ConfigDict) -> None:
-    """Warns of user code that has changed since the training.
-
-    Raises:
-      ValueError: the encoding is unknown; names the files that defined it.
-    """
+    """Warns of user code that has changed since the training."""
     files = ", ".join(str(workdir / name if (workdir / name).is_file() else name) for name in about.get("files") or ())
     try:
         code = counting_fields(config).get("code")
@@ -136,13 +132,11 @@ def save_small(run: Run, index: int, workdir: str | os.PathLike, folder: str | o
 
     Parameters are in float16, and those of encodings in float32, since angles come of them: a decoder of a quarter of a
     million parameters takes half a megabyte. The files of the user's code that define its encoding, and the files that these
-    import from their own folder, lie beside them. The data
-    and the tokenizer stay where the run has them.
+    import from their own folder, lie beside them. Data and tokenizer stay where they are.
 
     Args:
-      run: as `load_run` read it.
       index: of the seed.
-      workdir: where the run was read.
+      workdir: where `load_run` read the run.
       folder: a new one, or that of a small run.
 
     Raises:

@@ -10,17 +10,7 @@ import numpy as np
 
 from posjax.describe import probes
 from posjax.describe.catalogue import overridden
-from posjax.describe.explain.text import (
-    decimal,
-    decimals,
-    digits,
-    picture,
-    place_text,
-    prose,
-    spans,
-    subtitle,
-    table,
-)
+from posjax.describe.explain.text import decimal, decimals, digits, picture, place_text, prose, spans, subtitle, table
 from posjax.describe.worlds import Part, evenly
 from posjax.encoding import Dims, PositionMap, Site, axes, of_queries
 

@@ -55,11 +55,7 @@ def explain(
 
 
 def _example(encoding: Encoding, length, grid, prefix, head_dim, num_heads) -> tuple[Dims, Site]:
-    """Returns the sizes of the model and its tokens.
-
-    Raises:
-      ValueError: where the encoding does not take positions of so many axes.
-    """
+    """Returns the sizes of the model and its tokens."""
     width, extent = head_dim * num_heads, grid or (length,)
     taken = axes_taken(encoding)
     if len(extent) not in taken:

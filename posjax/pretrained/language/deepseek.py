@@ -39,11 +39,7 @@ def _entries(model: Decoder) -> list[Entry]:
 
 
 def _latent(config: Config) -> dict[str, Any]:
-    """Returns the fields of latent attention.
-
-    Raises:
-      ValueError: a size is missing, keys and values differ in size, or the model has layers of experts.
-    """
+    """Returns the fields of latent attention."""
     if missing := [name for name in _SIZES if config.get(name) is None]:
         raise ValueError(f"the configuration lacks {missing[0]}")
     dense, depth = config.get("first_k_dense_replace", 3) or 0, config["num_hidden_layers"]

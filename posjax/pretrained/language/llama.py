@@ -124,11 +124,7 @@ def _llama4_norms(config: Config) -> dict[str, Any]:
 
 
 def _encoding_of_olmo3(config: Config) -> Sequence[Encoding]:
-    """Returns the encodings of OLMo 3.
-
-    Raises:
-      ValueError: transformers does not heed the parameters in layers with windows, which then have a base of 500,000.
-    """
+    """Returns the encodings of OLMo 3; transformers gives windows a base of 500,000 whatever the parameters say."""
     parameters = config.get("rope_parameters") or {}
     flat = parameters and not any(isinstance(value, Mapping) for value in parameters.values())
     if flat or config.get("rope_theta") not in (None, 5e5):
@@ -139,14 +135,13 @@ def _encoding_of_olmo3(config: Config) -> Sequence[Encoding]:
 
 def _family(model_type: str, keys: dict[str, Key], *encoding_keys: str, **rest: Any) -> Family:
     """A family beside Llama: the keys it shares, its own, and its encodings' keys beside the rotary ones."""
-    shared = dict(
-        lines=_entries,
-        silent=_SILENT,
-        constants=LLAMA_CONSTANTS,
-    )
     constants = LLAMA_CONSTANTS | rest.get("constants", {})
     set_by_keys = {key.field for key in keys.values()}
-    options = shared | rest | {"constants": {name: constants[name] for name in constants if name not in set_by_keys}}
+    options = (
+        dict(lines=_entries)
+        | rest
+        | {"constants": {name: constants[name] for name in constants if name not in set_by_keys}}
+    )
     options["silent"] = _SILENT | set(rest.get("silent", ()))
     return Family(model_type, keys, encoding_keys=ROTARY_KEYS | set(encoding_keys), **options)
 

@@ -108,11 +108,7 @@ def _dtype(family: Family, model: Any, tensors: WeightsFile) -> Any:
 
 
 def _without_copies(family: Family, model: Any, tensors: WeightsFile) -> WeightsFile:
-    """Leaves out redundant tensors: a tied head, and the family's `copies`. A tied head alone is the token embedding.
-
-    Raises:
-      ValueError: a copy differs from its original.
-    """
+    """Leaves out redundant tensors: a tied head, and the family's `copies`. A tied head alone is the token embedding."""
     copies = dict(family.copies) | ({family.tied: _embedding(family, model)} if model.tied_embedding else {})
     alone = {of: copy for copy, of in copies.items() if copy == family.tied in tensors and of not in tensors}
     copies = {copy: of for copy, of in copies.items() if copy in tensors and of in tensors}
