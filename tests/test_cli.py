@@ -62,7 +62,6 @@ def directory(tmp_path_factory):
     (path / "throwaway.py").write_text(MODULE)
     (path / "broken.py").write_text("def get_config(:\n")
     (path / "empty.py").write_text("")
-    (path / "notes.txt").write_text("steps = 3")
     return path
 
 
@@ -160,28 +159,20 @@ def test_a_stopped_run_has_an_exit_code_of_its_own(call):
     [
         ([], "python -m throwaway --config=configs/throwaway.py --workdir=DIR"),
         (["--config=y.py"], "did you mean x.py?"),
-        (["--config=configs/vti.py"], f"did you mean {REPO / 'configs' / 'vit.py'}?"),
-        (["--config="], str(REPO / "configs")),
-        (["--config=notes.txt"], "'notes.txt'"),
         (["--config=empty.py"], "'empty.py' has no get_config()"),
         (["--config=broken.py"], "broken.py, line 1"),
         (["--config=x.py:huge"], "'huge'"),
         (["--config=configs/quickstart.py"], "python -m experiments.ablate"),
-        (["--config=x.py", "--config.model.witdh=1"], "did you mean model.width?"),
         (["--config.stesp", "1", "--config", "x.py"], "--config.stesp=1: no such field; did you mean steps?"),
         (["--config=x.py", "--config.qqqq=1"], 'rows["rope(base=0.5)"], seed, steps'),
         (["--config=x.py", '--config.rows["rope(base=5)"]=t5'], 'did you mean rows["rope(base=0.5)"]?'),
         (["--config=x.py", "--config.model.width=a"], "--config.model.width=a: expected int"),
-        (["--config=x.py", "--config.seed=1.5"], "--config.seed=1.5: expected int"),
-        (["--config=x.py", "--config.model.flag=maybe"], "--config.model.flag=maybe: expected bool"),
         (["--config=x.py", "--config.model=3"], "--config.model=3: expected group of fields"),
         (["--config=x.py", "--config.model.shape[0]=3"], "model.shape"),
         (["--config=x.py", "--wrokdir=a"], "--wrokdir=a; did you mean --workdir?"),
         (["--config=x.py", "steps=3"], "--name=value"),
         (["--config=x.py", "--workdir=x.py/y"], "--workdir=x.py/y"),
         (["--config=x.py", "--config.raises=ValueError"], "line one line two"),
-        (["--config=x.py", "--config.raises=ImportError"], "line one line two"),
-        (["--config=x.py", "--config.raises=FloatingPointError"], "line one line two"),
     ],
 )
 def test_a_mistake_is_one_line(call, arguments, part):
@@ -230,14 +221,13 @@ def test_the_commit_is_ours_or_none(tmp_path):
     assert commit().endswith("-dirty")
 
 
-@pytest.mark.parametrize("value", ["9" * 5000, "to be " * 1000], ids=["digits", "words"])
-def test_a_long_value_is_told_by_its_beginning_and_end(value, capsys):
+def test_a_long_value_is_told_by_its_beginning_and_end(capsys):
     def work():
-        raise ValueError(f"steps must be positive, got {value} ; give --config.steps=1")
+        raise ValueError(f"steps must be positive, got {'9' * 5000} ; give --config.steps=1")
 
     assert cli.answer(work) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: steps must be positive, got {value[:80]}")
+    assert line.startswith(f"error: steps must be positive, got {'9' * 80}")
     assert "; give --config.steps=1" in line
     assert len(line) < 2700
 

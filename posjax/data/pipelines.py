@@ -216,7 +216,7 @@ def image_epoch(images: AnyImages, *, batch_size: int, frame: Frame | None = Non
     A batch is {"image": [b, h, w, c] uint8, "label": [b] int32, "weight": [b] float32}.
 
     Args:
-      frame: makes the images one size; None takes `Images` as they are.
+      images, batch_size, frame: as in `image_batches`.
       workers: see `epoch`; only with a frame.
 
     Raises:
@@ -241,6 +241,7 @@ def text_epoch(
 
     Args:
       text: the split, N tokens, hence N - 1 targets.
+      length, batch_size, positions: as in `text_batches`.
       align: a multiple of `length`, say the longest length evaluated. Only the first floor((N-1) / align) * align
         targets are scored then, so every length scores exactly the same tokens. None scores all N - 1.
 

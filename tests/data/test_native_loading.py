@@ -129,7 +129,7 @@ def test_what_is_not_there_is_named(folder, tmp_path):
         shutil.copy(folder / "test/emu/9.png", tmp_path / "few" / label)
     assert len(load(tmp_path / "few", "train").label) == 2
     with pytest.raises(
-        ValueError, match="few has one picture of each class, which is trained on: 'test' needs a second one"
+        ValueError, match="one picture of each class, to train on: 'test' needs a second one"
     ):
         load(tmp_path / "few", "test")
     (folder / "test/gnu").mkdir()
