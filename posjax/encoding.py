@@ -657,7 +657,7 @@ class Sum(Composition):
         if len(weighing) > 1:
             raise ValueError(f"only one part of a sum can stand for the softmax: {self}; leave {weighing[1]} out")
         if weighing and "sink" in self.hooks:
-            raise ValueError(f"{weighing[0]} stands for the softmax, which has the sink: leave one out of {self}")
+            raise ValueError(f"{weighing[0]} stands for the softmax, in which a sink has its share: leave one out")
 
     @property
     def members(self) -> tuple[Encoding, ...]:

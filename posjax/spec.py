@@ -291,7 +291,7 @@ def _whole(node: ast.expr) -> Encoding:
         raise ValueError("a pattern over layers stands where a model is made, not where one encoding is asked for")
     encoding = _encoding(node)
     if not isinstance(encoding, Encoding):
-        raise ValueError(f"{encoding.spec_name} is an argument of encodings, as in rope(scaling=linear(factor=2))")
+        raise ValueError(f"{encoding.spec_name} is no encoding but an argument of one, as in rope(scaling=linear())")
     return encoding
 
 

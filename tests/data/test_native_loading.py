@@ -128,9 +128,7 @@ def test_what_is_not_there_is_named(folder, tmp_path):
         (tmp_path / "few" / label).mkdir(parents=True)
         shutil.copy(folder / "test/emu/9.png", tmp_path / "few" / label)
     assert len(load(tmp_path / "few", "train").label) == 2
-    with pytest.raises(
-        ValueError, match="one picture of each class, to train on: 'test' needs a second one"
-    ):
+    with pytest.raises(ValueError, match="one picture of each class, to train on: 'test' needs a second one"):
         load(tmp_path / "few", "test")
     (folder / "test/gnu").mkdir()
     shutil.copy(folder / "test/emu/9.png", folder / "test/gnu/1.png")
