@@ -167,10 +167,7 @@ def decode_images(name: str, source) -> Arrays:
             image = np.empty((len(source), *pixels.shape), np.uint8)
             label = np.empty(len(source), np.int32)
         if pixels.shape != image.shape[1:] or pixels.dtype != np.uint8:
-            raise ValueError(
-                f"{name!r} mixes images: {image.shape[1:]} uint8 first, number {i} is {pixels.shape} {pixels.dtype}; "
-                f"load_native_images({name!r}, ...) takes images of any size, and as_images makes one size of them"
-            )
+            raise ValueError(f"{name!r} mixes images: load_native_images({name!r}, ...) takes all sizes")
         image[i], label[i] = pixels, example["label"]
     return {"image": image, "label": label}
 

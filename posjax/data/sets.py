@@ -165,10 +165,7 @@ def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> Datase
     if source_of(name):
         raise ValueError(f"{name!r} is registered by your own code, which is read as it is: prepare nothing")
     if name == "folder":
-        raise ValueError(
-            "a folder of pictures is read as it is: load_native_images('folder', split, DIR), --config.data.data_dir=DIR "
-            "with data.image_size or data.mode='native'; text of your own is --config.data.files=DIR"
-        )
+        raise ValueError("a folder is read as it is: set data.data_dir for pictures, data.files for texts")
     if name in SYNTHETIC:
         raise ValueError(f"{name!r} is random: {SYNTHETIC_IMAGES} for classification, {SYNTHETIC_TOKENS} for texts")
     if not _NAME.fullmatch(name):

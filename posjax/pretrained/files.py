@@ -159,10 +159,7 @@ def _inside(folder: Path) -> Path:
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     named = read_json(index).get("weight_map")
     if whole.exists() and isinstance(named, dict) and whole.name not in named.values():
-        raise ValueError(
-            f"{folder} holds {whole.name} and {index.name}, which indexes other files: remove the files of the other model, "
-            "or give the file of weights or the index itself"
-        )
+        raise ValueError(f"{folder} holds {whole.name} and {index.name} of other files: remove one, or give a file")
     for path in (index, whole):
         if path.exists():
             return path

@@ -176,8 +176,7 @@ class Checkpoints:
 
         Args:
           abstract: the tree expected back: arrays or `jax.ShapeDtypeStruct`s, with a sharding where it matters
-            (the default is this process's first device), numpy arrays to get numpy, Python scalars to get those. nan is a
-            number that checkpoints of older versions may lack, and then comes back.
+            (the default is this process's first device), numpy arrays to get numpy, Python scalars to get those.
         Raises:
           CheckpointError: checkpoints exist but none is intact; `step` is not there; or the tree saved differs from
             `abstract` (a changed config): names the first path that does. Nothing is deleted or overwritten.
@@ -288,15 +287,11 @@ def _target(leaf: Any) -> Any:
 def _read(directory: pathlib.Path, wanted: _Leaves) -> _Leaves:
     """Returns the leaves of the step in `directory`, as `wanted` describes them."""
     seal, record = _unseal(directory)
-    later = {
-        path: x for path, x in wanted.items() if type(x) is float and math.isnan(x) and path not in record["leaves"]
-    }
-    wanted = {path: leaf for path, leaf in wanted.items() if path not in later}
     _check_same_tree(directory, record["leaves"], wanted)
     _check_files(directory, seal)
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
         targets = {path: _target(leaf) for path, leaf in wanted.items()}
-        return checkpointer.restore(directory / "tree", args=ocp.args.StandardRestore(targets)) | later
+        return checkpointer.restore(directory / "tree", args=ocp.args.StandardRestore(targets))
 
 
 def _check_same_tree(directory: pathlib.Path, saved: Mapping[str, Mapping], wanted: _Leaves) -> None:

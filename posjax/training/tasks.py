@@ -125,10 +125,7 @@ class LanguageModel:
         if given is None and needed > LARGEST_TABLE:
             return None  # an encoding that learns a row per position then asks for a length
         if given is not None and given < needed:
-            raise ValueError(
-                f"model.length={given} is below the {needed} positions of training and evaluation "
-                f"(data.length={self._length}, eval_lengths={self._eval_lengths}, data.positions={self._positions!r})"
-            )
+            raise ValueError(f"model.length={given} is below the {needed} positions of training and evaluation")
         return needed if given is None else given
 
     def batches(self, seed, share=WHOLE):
