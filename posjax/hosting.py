@@ -246,10 +246,7 @@ class Hosted:
     def _slots(self, site: Site) -> Site:
         """The placed sites of keys that are not the queries' own."""
         if "observe" in self.encoding.hooks:
-            raise ValueError(
-                f"{self.encoding} {BEFORE_ATTENTION['observe']} (`observe`) and keeps what it reads of every key, which the "
-                "cache of a flax module does not hold: take hosted.attend_cached"
-            )
+            raise ValueError(f"{self.encoding} keeps more than the cache of a flax module: take hosted.attend_cached")
         if Needs.WHOLE_DOCUMENT in self.encoding.needs:
             raise ValueError(f"{self.encoding} {_WHOLE_DOCUMENT}")
         return place(self.encoding, self.params, site, key=None).site

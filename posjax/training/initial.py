@@ -335,10 +335,7 @@ def _counting(model: BlockModel, params: Any) -> dict[str, Any]:
 def _refuse_scale(path: Any, was: ConfigDict, is_now: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
     mean, std = tuple(was.mean), tuple(was.std)
     if not (np.allclose(mean, is_now[0]) and np.allclose(std, is_now[1])):
-        raise ValueError(
-            f"pixels are scaled by mean {mean} and std {std} in {path}, but by {is_now[0]} and {is_now[1]} here: set "
-            f"config.data.mean={mean} and config.data.std={std}"
-        )
+        raise ValueError(f"{path} scales pixels otherwise: set config.data.mean={mean} and config.data.std={std}")
 
 
 def _under(model: Any, params: Any, target: Any, wanted: Any) -> Any:
