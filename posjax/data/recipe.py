@@ -102,7 +102,7 @@ class Recipe(NamedTuple):
             if not isinstance(operation, InceptionCrop):
                 return operation
             if operation.size not in (None, (height, width), size):
-                raise ValueError(f"{operation} is not of the model's {height}x{width}: set data.image_size alone")
+                raise ValueError(f"{operation} differs from the model's images of {height}x{width}: leave it out")
             return replace(operation, size=size)
 
         return Recipe(tuple(map(of, self.operations)))

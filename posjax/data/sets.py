@@ -167,7 +167,9 @@ def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> Datase
     if name == "folder":
         raise ValueError("a folder is read as it is: set data.data_dir for pictures, data.files for texts")
     if name in SYNTHETIC:
-        raise ValueError(f"{name!r} is random: {SYNTHETIC_IMAGES} for classification, {SYNTHETIC_TOKENS} for texts")
+        raise ValueError(
+            f"{name!r} is random: {SYNTHETIC_IMAGES} for classification, {SYNTHETIC_TOKENS} for language models"
+        )
     if not _NAME.fullmatch(name):
         raise ValueError(_unknown(name))
     try:

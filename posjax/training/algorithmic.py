@@ -153,4 +153,4 @@ def _refuse_sums(pattern: str) -> None:
     """Refuses encodings that add up tokens by position: coupled positions fall back to the start of the question."""
     for encoding in parse_layers(pattern):
         if encoding.observes or reads_rows(encoding):
-            raise ValueError(f"{encoding} adds up tokens by position: take data.positions='order', not 'coupled'")
+            raise ValueError(f"data.positions='coupled' show {encoding} the answer: take data.positions='order'")
