@@ -131,7 +131,7 @@ class Algorithmic:
         }
 
     def summed_up(self, metrics):
-        """Returns the metrics of the class, from {metric: {"name@length": [R]}}."""
+        """Returns the metrics of the class, which `evaluate` reports, from {metric: {"name@length": [R]}}."""
         found, given = {}, self._config.data
         for metric, sets in metrics.items():
             apart = {tuple(name.rsplit("@", 1)): values for name, values in sets.items()}
