@@ -68,28 +68,18 @@ def test_held_out_topics_share_no_paragraph_with_the_others():
     assert not train & validation
 
 
-def cache_files(data_dir):
-    return sorted((data_dir / "digits" / "1.0.0").glob("posjax-train-*"))
-
-
-@pytest.fixture
-def copied(data_dir, tmp_path):
-    """A directory with digits prepared and cached that a test may spoil."""
-    data.load_images("digits", "train", data_dir)
-    shutil.copytree(data_dir / "digits", tmp_path / "digits")
-    return tmp_path
-
-
-def test_cache_of_another_preparation_is_not_used(copied, monkeypatch):
-    kept = {path.name: path.read_bytes() for path in cache_files(copied)}
-    shutil.rmtree(copied / "digits")
+def test_cache_of_another_preparation_is_not_used(tmp_path, monkeypatch):
+    folder = tmp_path / "digits" / "1.0.0"
+    data.load_images("digits", "train", tmp_path)
+    kept = {path.name: path.read_bytes() for path in folder.glob("posjax-train-*")}
+    shutil.rmtree(tmp_path / "digits")
     table, test = builders.read_digits()
     monkeypatch.setattr(builders, "read_digits", lambda: (table[::-1], test))
-    data.prepare("digits", copied)
+    data.prepare("digits", tmp_path)
     for name, content in kept.items():
-        (copied / "digits" / "1.0.0" / name).write_bytes(content)
-    assert data.load_images("digits", "train", copied).digest != "a26f1c73ceb5"
-    assert not {path.name for path in cache_files(copied)} & set(kept)
+        (folder / name).write_bytes(content)
+    assert data.load_images("digits", "train", tmp_path).digest != "a26f1c73ceb5"
+    assert not {path.name for path in folder.glob("posjax-train-*")} & set(kept)
 
 
 @pytest.mark.slow

@@ -208,7 +208,7 @@ def test_caltech101_is_prepared_without_tensorflow(caltech):
     assert {train.classes[i] for i in train.label} == {"accordion", "airplanes"}
     assert set(train.size[:, 0].tolist()) == {20, 24}
     assert len(np.unique(train.size[:, 1])) > 10
-    with pytest.raises(ValueError, match=r"mixes images: .* load_native_images\('caltech101', \.\.\.\)"):
+    with pytest.raises(ValueError, match=r"mixes images: load_native_images\('caltech101', \.\.\.\)"):
         data.load_images("caltech101", "train", caltech)
 
 
