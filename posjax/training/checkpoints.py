@@ -33,8 +33,6 @@ from posjax.jsonl import parse_json, strict
 from posjax.remote import publish
 from posjax.training.processes import any_process, is_first, is_loss, synced
 
-__all__ = ["CheckpointError", "Checkpoints"]
-
 PyTree = Any
 _RECORD, _SEAL = "record/record.json", "record/seal.json"
 _MANIFEST = "tree/manifest.ocdbt"  # without it a tree cannot be read
@@ -143,6 +141,7 @@ class Checkpoints:
           step: >= 0 and greater than every step already there.
           tree: any pytree of arrays, typed PRNG keys and Python bool/int/float.
           metrics: numbers of this step; should hold the metric named by `best`.
+
         Raises:
           TypeError, ValueError: a leaf (named by its path) cannot be stored.
           CheckpointError: `step` is not newer than the steps there; this save, or the one before it, failed.
