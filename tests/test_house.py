@@ -29,13 +29,13 @@ LINES = {
     "posjax": 3_813,  # potentials: +45; tokens side by side and flags: +11; specs: +37; buckets: +323
     "posjax/attention": 4_165,  # by shares of heads, blocks of splash: +215; potentials: +45; a kernel for TPUs: +728
     "posjax/audits": 1_634,  # a candidate is one program: +14; masks: +49
-    "posjax/data": 5_762,  # augmentation on the host: +530; shards: +630; images from disk: +600; timm_randaug, names: +31
-    "posjax/describe": 3_723,  # distances of sums of tokens and codes: +11
+    "posjax/data": 5_785,  # augmentation on the host: +530; shards: +630; images from disk: +600; timm_randaug, names: +31
+    "posjax/describe": 3_712,  # distances of sums of tokens and codes: +11
     "posjax/encodings": 9_415,  # rotation by a product and potentials: +43; biases of a line: +47; diagonals: +20
     "posjax/hf": 1_267,
     "posjax/models": 2_598,  # products by part on TPUs: +46; gradients of logits, heads: +34; stochastic depth: +3
     "posjax/pretrained": 3_897,  # rotary models by name: +9
-    "posjax/training": 3_628,  # speed: +155; logits once: +62; optimizers, averages: +270; recipes, means: +109
+    "posjax/training": 3_627,  # speed: +155; logits once: +62; optimizers, averages: +270; recipes, means: +109
     "experiments": 2_602,  # plan --compile: +58; trainings, pipelines beside torch: +55; a night: +155; addresses: +34
     "experiments/analysis": 3_547,  # the fill of a recipe: +2
     "experiments/atlas": 4_816,  # a first page in two languages: +12
@@ -43,7 +43,7 @@ LINES = {
     "experiments/report": 3_842,  # a results page; positions from zero, its numbers and pictures: +393; deviations: +15
     "experiments/studies": 2_786,  # no random data: +6; images that stream: +14; plans of rows, rows of weights: +88
     "configs": 5_065,  # six papers at their own size: +590; optimizers, streams: +20; released weights: +103
-    "tests": 39_735,  # augmentation: +480; tokens, streams: +730; buckets: +300; from zero: +265; TPUs: +239; rows: +130
+    "tests": 39_729,  # augmentation: +480; tokens, streams: +730; buckets: +300; from zero: +265; TPUs: +239; rows: +130
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

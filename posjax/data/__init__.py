@@ -18,7 +18,7 @@ For example:
 
 from posjax.data.augment import IMAGENET_MEAN, IMAGENET_STD, flip_native, mix, normalise
 from posjax.data.containers import Images, NativeImages, StreamedImages, Text
-from posjax.data.documents import Documents, load_documents, load_stream
+from posjax.data.documents import Documents, check_text, load_documents, load_stream
 from posjax.data.host_augment import Frame
 from posjax.data.image_sets import as_images, images_of_size, load_native_images, open_images, stream_images
 from posjax.data.loading import load_images, load_text
@@ -55,6 +55,7 @@ __all__ = [
     "Text",
     "Tokenizer",
     "as_images",
+    "check_text",
     "epoch",
     "flip_native",
     "held_out_names",

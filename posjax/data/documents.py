@@ -13,8 +13,9 @@ import numpy as np
 
 from posjax.data.archives import is_hidden
 from posjax.data.containers import Text, digest_of
-from posjax.data.loading import load_text
-from posjax.data.subsets import SPLITS, parted, split_among
+from posjax.data.loading import load_text, ready
+from posjax.data.sets import source_of
+from posjax.data.subsets import SPLITS, parted, split_among, whole_split
 from posjax.data.text_files import ENDINGS, is_table, read_texts
 from posjax.data.token_shards import ENDING, is_shard, read_shards
 from posjax.data.tokens import BYTES, Tokenizer, tokenizer_of
@@ -110,6 +111,21 @@ def load_documents(
     if not kept:
         raise ValueError(f"the texts of {name!r} have no tokens")
     return Documents(name, tuple(titles[i] for i in kept), tuple(tokens[i] for i in kept), tokenizer)
+
+
+def check_text(name: str, split: str, *, data_dir: str | None = None, files: str | None = None) -> None:
+    """Refuses what `load_documents` would refuse of the names of a set, its files and a split, before any text is read.
+
+    Raises:
+      ValueError, FileNotFoundError: as `load_documents`.
+    """
+    split = whole_split(split)
+    if files is not None:
+        _split_of_files(_found(files), files, split)
+    elif source := source_of(name):
+        split_among(split, source.splits, repr(name))
+    else:
+        ready(name, split, data_dir, kind="text", features=())
 
 
 @parted

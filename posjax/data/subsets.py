@@ -65,6 +65,12 @@ def held_out_names(split: str, share: float) -> tuple[str, str]:
     return f"{split} without {percent}%", f"{percent}% of {split}"
 
 
+def whole_split(split: str) -> str:
+    """Returns the split that a name of `held_out_names` is a part of; any other name as it is."""
+    found = _HELD_OUT.fullmatch(split) or _LEFT.fullmatch(split)
+    return found["split"] if found else split
+
+
 def parted(load: Callable[..., Any]) -> Callable[..., Any]:
     """Lets `load(name, split, ...)` of images or text take the names of `held_out_names`, too."""
 

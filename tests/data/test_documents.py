@@ -48,6 +48,19 @@ def test_files_named_by_split_belong_to_it(folder):
         texts("valid", files=str(folder))
 
 
+def test_a_split_is_checked_before_any_text_is_read(folder, monkeypatch):
+    monkeypatch.setattr("posjax.data.documents.read_texts", lambda *_: pytest.fail("a text was read"))
+    data.check_text("mine", "anything", files=str(folder))  # the held-out tenths
+    (folder / "train__y.txt").write_text("plain")
+    data.check_text("mine", "10% of train", files=str(folder))
+    data.check_text("pydoc_topics", "valid")
+    for split, files in (("valid", str(folder)), ("10% of tset", str(folder)), ("tset", None)):
+        with pytest.raises(ValueError, match="has no split"):
+            data.check_text("pydoc_topics", split, files=files)
+    with pytest.raises(ValueError, match="names no text file"):
+        data.check_text("mine", "train", files=str(folder / "nothing"))
+
+
 def test_the_stream_is_the_documents_one_after_another(folder):
     documents = data.load_documents("mine", "train", files=str(folder))
     stream = documents.stream
