@@ -123,10 +123,8 @@ def run_builder(builder: DatasetBuilder, name: str, data_dir, source, extracted,
     except NonMatchingChecksumError as error:
         raise ValueError(f"a raw file of {name} is not the published one: {' '.join(str(error).split())}") from error
     except (DownloadError, RequestException) as error:
-        raise ConnectionError(
-            f"the download of {name} broke off ({error}): run it again, or fetch the raw files elsewhere, then: "
-            + command(name, data_dir, source="DIR")
-        ) from error
+        again = command(name, data_dir, source="DIR")
+        raise ConnectionError(f"no download of {name} ({error}): retry, or fetch it elsewhere: {again}") from error
 
 
 def _not_installed(name: str, error: TensorFlowNeeded | ImportError) -> ValueError:

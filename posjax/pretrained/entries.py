@@ -335,10 +335,7 @@ def _sizes(entry: Entry, groups: _Groups, shape: Sequence[int], known: Mapping[s
         sizes |= dict.fromkeys(unknown, size // product)
     if not fits:
         given = ", ".join(f"{letter}={size}" for letter, size in known.items())
-        raise ValueError(
-            f"{' and '.join(entry.names)} has the shape {list(shape)}, which is not {entry.axes.split(' -> ')[0]!r} with "
-            f"{given} (h is the number of heads)"
-        )
+        raise ValueError(f"{' and '.join(entry.names)} has the shape {list(shape)}, not {entry.axes} with {given}")
     return sizes
 
 

@@ -349,9 +349,7 @@ def _under(model: Any, params: Any, target: Any, wanted: Any) -> Any:
     try:
         return with_encoding(model, params, target.encoding, init)[1]
     except ValueError as error:
-        raise ValueError(
-            f"{error}; or drop what was learned: config.init_encoding=new, of the rows of a study =keep_or_new"
-        ) from None
+        raise ValueError(f"{error}; or drop what was learned: config.init_encoding=new, =keep_or_new of rows") from None
 
 
 def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:

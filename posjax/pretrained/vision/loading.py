@@ -171,10 +171,7 @@ def _describe_own(weights: WeightsFile, held: Shapes, hints: Hints) -> FileOfViT
 
 def _refuse_contradiction(name: str, given: Any, told: Any, read: Callable[[Any], Any] = lambda value: value) -> None:
     if given is not None and read(given) != read(told):
-        raise ValueError(
-            f"{name} is {told} by the file's own header, not {given}: leave it out; another encoding takes over what a model "
-            "learned by posjax.models.replacing.with_encoding"
-        )
+        raise ValueError(f"{name} is {told} by the file's own header, not {given}: leave it out")
 
 
 def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:
