@@ -157,7 +157,10 @@ def _write_group(
         if not path.exists():  # groupby skips the rest of a part
             _write_shard(path, (text for _, text in part), tokenizer, threads)
         if path.exists():  # not if all texts of it were empty
-            shards[path.name] = _described(path)
+            _, tokens = open_shard(path)
+            documents = len(np.load(starts_path(path), "r", allow_pickle=False))
+            digest = hashlib.sha256(tokens.data).hexdigest()
+            shards[path.name] = {"tokens": len(tokens), "documents": documents, "sha256": digest}
     replace_file(_record(out, group), json.dumps(shards).encode())
 
 
@@ -207,12 +210,6 @@ def _batches(texts: Iterator[bytes], most: int) -> Iterator[list[bytes]]:
             yield batch
             batch, size = [], 0
     yield batch
-
-
-def _described(path: pathlib.Path) -> dict[str, Any]:
-    _, tokens = open_shard(path)
-    documents = len(np.load(starts_path(path), "r", allow_pickle=False))
-    return {"tokens": len(tokens), "documents": documents, "sha256": hashlib.sha256(tokens.data).hexdigest()}
 
 
 class Stopped(Exception):

@@ -198,7 +198,10 @@ class Checkpoints:
 
     def _writer(self) -> ocp.CheckpointManager:
         if self._manager is None:
-            self._set_aside_damaged()
+            for step in self._damaged if is_first() else ():  # the resumed run can save it again, and nothing is lost
+                (self.directory / str(step)).rename(self.directory / f"damaged-{step}-{time.time_ns()}")
+            synced("damaged checkpoints are set aside")
+            self._damaged.clear()
             for step in self._steps_there():
                 with contextlib.suppress(_DamagedError):
                     self._score(step, _unseal(self.directory / str(step))[1]["metrics"])
@@ -221,13 +224,6 @@ class Checkpoints:
         """Removes the files of killed and failed saves. Only a writer may: a reader would remove a live save."""
         for leftover in self.directory.glob("*.orbax-checkpoint-tmp*") if is_first() else ():
             shutil.rmtree(leftover, ignore_errors=True)  # threads of a failed save may still write there
-
-    def _set_aside_damaged(self) -> None:
-        """Renames damaged steps, so that the resumed run can save them again and nothing is lost."""
-        for step in self._damaged if is_first() else ():
-            (self.directory / str(step)).rename(self.directory / f"damaged-{step}-{time.time_ns()}")
-        synced("damaged checkpoints are set aside")
-        self._damaged.clear()
 
     def _score(self, step: int, metrics: Mapping[str, float | str]) -> None:
         value = float(metrics.get(self._best, math.nan))

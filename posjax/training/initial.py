@@ -151,8 +151,10 @@ def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
     made = ConfigDict(config.to_dict())
     given = {name: value for name, value in config.model.items() if value is not None and name != "kind"}
     fields = fields_of(start.model)
-    if wanted is Decoder and not _has_table(start.model):
-        fields["length"] = None  # which then says how long training was, and nothing of the model
+    if wanted is Decoder:
+        shapes = paths_of(jax.eval_shape(lambda: start.model.init(jax.random.key(0), *start.model.example())))
+        if not any(start.model.length in leaf.shape for name, leaf in shapes.items() if is_encoding(name)):
+            fields["length"] = None  # without a table it says how long training was, and nothing of the model
     if "encoding" in given:
         given["encoding"] = of_own(given["encoding"], fields["encoding"])
     if wanted is ViT:
@@ -270,12 +272,6 @@ def class_means(task: Task, params: Any) -> dict[str, np.ndarray]:
     total, count = (np.sum(part, axis=0, dtype=np.float64) for part in zip(*parts, strict=True))
     kernel = total / np.maximum(count, 1)
     return {"kernel": np.float32(kernel), "bias": np.float32(-0.5 * (kernel**2).sum(axis=0))}
-
-
-def _has_table(model: Any) -> bool:
-    """Says whether a model's encoding has a parameter for each position."""
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *model.example()))
-    return any(model.length in leaf.shape for name, leaf in paths_of(shapes).items() if is_encoding(name))
 
 
 def _resized(start: Start, found: list[Any], task: Task, method: str | None) -> tuple[Any, list[Any]]:
