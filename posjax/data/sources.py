@@ -62,7 +62,7 @@ def labelled(source: Source, split: str, data_dir) -> tuple[list[np.ndarray], np
     if not images or label.shape != (len(images),) or not np.issubdtype(label.dtype, np.integer):
         raise ValueError(f"{source.name!r} needs an integer for each image, got {label.shape} of {label.dtype}")
     if label.min() < 0 or label.max() >= len(source.classes):
-        raise ValueError(f"labels of {source.name!r} must lie in 0..{len(source.classes) - 1}, got {label.max()}")
+        raise ValueError(f"{source.name!r} has labels {label.min()}..{label.max()}, not 0..{len(source.classes) - 1}")
     try:
         arrays = [np.asarray(image) for image in images]
         grey = [image.ndim == 2 or image.shape[-1] == 1 for image in arrays]

@@ -294,7 +294,7 @@ def _check_same_tree(directory: pathlib.Path, saved: Mapping[str, Mapping], want
     for path in [*described, *saved]:
         was, is_now = saved.get(path, "not there"), described.get(path, "not there")
         if was != is_now:
-            raise CheckpointError(f"{path} is {was} in {directory}, but {is_now} here: use the config of then")
+            raise CheckpointError(f"{path} is {was} in {directory}, {is_now} here: use the config it was saved with")
 
 
 # Record and seal

@@ -180,7 +180,7 @@ def test_a_vocabulary_without_letters_is_told(tokenizer):
     words = words_of(tokenizer)
     assert len({*words.letters, *words.symbols, *words.noise, *words.rare, *words.end}) == sum(map(len, words[1:]))
     few = data.Tokenizer("few", 3, "digest", rust=type("Rust", (), {"encode_batch": nothing})())
-    with pytest.raises(ValueError, match="copy takes 2 letters of one token each, few has fewer"):
+    with pytest.raises(ValueError, match="leave copy out: it takes 2 letters of one token, few has less"):
         data.retrieval_batch("copy", length=40, count=1, seed=0, tokenizer=few)
 
 
