@@ -29,13 +29,13 @@ LINES = {
     "posjax": 3_813,  # potentials: +45; tokens side by side and flags: +11; specs: +37; buckets: +323
     "posjax/attention": 4_165,  # by shares of heads, blocks of splash: +215; potentials: +45; a kernel for TPUs: +728
     "posjax/audits": 1_634,  # a candidate is one program: +14; masks: +49
-    "posjax/data": 5_780,  # augmentation on the host: +530; shards: +630; images from disk: +600; timm_randaug, names: +31
-    "posjax/describe": 3_712,  # distances of sums of tokens and codes: +11
+    "posjax/data": 5_774,  # augmentation on the host: +530; shards: +630; images from disk: +600; timm_randaug, names: +31
+    "posjax/describe": 3_708,  # distances of sums of tokens and codes: +11
     "posjax/encodings": 9_415,  # rotation by a product and potentials: +43; biases of a line: +47; diagonals: +20
     "posjax/hf": 1_267,
     "posjax/models": 2_598,  # products by part on TPUs: +46; gradients of logits, heads: +34; stochastic depth: +3
     "posjax/pretrained": 3_891,  # rotary models by name: +9
-    "posjax/training": 3_625,  # speed: +155; logits once: +62; optimizers, averages: +270; recipes, means: +109
+    "posjax/training": 3_617,  # speed: +155; logits once: +62; optimizers, averages: +270; recipes, means: +109
     "experiments": 2_602,  # plan --compile: +58; trainings, pipelines beside torch: +55; a night: +155; addresses: +34
     "experiments/analysis": 3_547,  # the fill of a recipe: +2
     "experiments/atlas": 4_816,  # a first page in two languages: +12

@@ -99,7 +99,11 @@ def load_documents(
       ImportError: a table needs a library that is not installed.
     """
     if files is not None and _are_shards(files):
-        return _of_shards(_read_shards(files, name, split, tokenizer), tokenizer)
+        shards = _read_shards(files, name, split, tokenizer)
+        starts = [*shards.starts.tolist(), len(shards)]
+        texts = [np.asarray(shards.tokens[a + len(shards.bos) : b]) for a, b in itertools.pairwise(starts)]
+        titles = tuple(f"{name} {i}" for i, each in enumerate(texts) if len(each))
+        return Documents(name, titles, tuple(filter(len, texts)), tokenizer_of(shards, tokenizer))
     if files is None:
         text = load_text(name, split, data_dir)
         texts = np.split(np.asarray(text.tokens), np.asarray(text.starts[1:]))
@@ -200,13 +204,6 @@ def _read_shards(files: str, name: str, split: str, tokenizer: Tokenizer) -> Tex
         return text
     cut = len(text) - len(text) // _HELD_OUT
     return text.part(0, cut) if split == "train" else text.part(cut, len(text))
-
-
-def _of_shards(text: Text, tokenizer: Tokenizer) -> Documents:
-    starts = [*text.starts.tolist(), len(text)]
-    texts = [np.asarray(text.tokens[a + len(text.bos) : b]) for a, b in itertools.pairwise(starts)]
-    titles = tuple(f"{text.name} {i}" for i, each in enumerate(texts) if len(each))
-    return Documents(text.name, titles, tuple(filter(len, texts)), tokenizer_of(text, tokenizer))
 
 
 def _split_of_files(found: Sequence[_File], files: str, split: str) -> str | None:
