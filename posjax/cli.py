@@ -18,6 +18,7 @@ registered encoding explains the audited code, or only one that lists its freque
 """
 
 import argparse
+import os
 import pathlib
 import re
 import sys
@@ -25,7 +26,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from posjax.encoding import Encoding
-from posjax.extras import lost_output, message_of
+from posjax.extras import message_of
 from posjax.files import HEADER_ERRORS
 from posjax.user_code import BROKEN, import_source, import_user_code, place_of
 
@@ -66,9 +67,9 @@ def answer(work: Callable[[], int | None], imports: Sequence[str] = (), *, trace
         code = work() or 0
         sys.stdout.flush()
         return code
-    except BROKEN as problem:
-        error = lost_output(problem) or problem
+    except BROKEN as error:
         if isinstance(error, BrokenPipeError):  # the reader has left, as of `posjax explain rope | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter writes again at its end
             return 0
         line = None if traceback else _line_of(error)
         if line is None:
@@ -287,11 +288,7 @@ def _audit(args: argparse.Namespace) -> int:
 
 
 def _array(file: str) -> Any:
-    """Returns the array of a .npy file.
-
-    Raises:
-      ValueError: the file holds none.
-    """
+    """Returns the array of a .npy file."""
     import numpy as np
 
     try:
@@ -304,11 +301,7 @@ def _array(file: str) -> Any:
 
 
 def _function(text: str) -> Callable:
-    """The function that FILE.py:NAME names.
-
-    Raises:
-      ValueError: the text, the file or the name is none.
-    """
+    """The function that FILE.py:NAME names."""
     file, _, name = text.rpartition(":")
     if not file.endswith(".py"):
         raise ValueError(f"{text}: give a function as FILE.py:FUNCTION, or a configuration as FILE.json")

@@ -171,10 +171,7 @@ def canonical(site: Site) -> Site:
       ValueError: for anything but a site, positions of a half-precision type, or known ones that int32 does not hold.
     """
     if not isinstance(site, Site):
-        raise ValueError(
-            f"site={site!r:.60}: give posjax.sites(length), posjax.grid(height, width) or another Site; `place` and "
-            "`observe` return one"
-        )
+        raise ValueError(f"site={site!r:.60}: give posjax.sites(length), posjax.grid(height, width) or another Site")
     if site.position.dtype in (jnp.bfloat16, jnp.float16):
         raise ValueError(f"positions of {site.position.dtype} are rounded from 256 or 2048 on: give int32 or float32")
     return jax.tree.map(_canonical, site)
@@ -183,9 +180,7 @@ def canonical(site: Site) -> Site:
 def _canonical(x):
     if jnp.issubdtype(x.dtype, jnp.integer) and x.dtype != np.int32:
         if isinstance(x, np.ndarray) and x.size and max(abs(int(x.min())), abs(int(x.max()))) >= 2**31:
-            raise ValueError(
-                f"positions and segments are int32, below 2^31; got {x.min()} to {x.max()}: start them nearer to 0"
-            )
+            raise ValueError(f"positions and segments are below 2^31; got {x.min()} to {x.max()}: start nearer to 0")
         return x.astype(np.int32)
     return x.astype(np.float32) if x.dtype == np.float64 else x
 
@@ -662,9 +657,7 @@ class Sum(Composition):
         if len(weighing) > 1:
             raise ValueError(f"only one part of a sum can stand for the softmax: {self}; leave {weighing[1]} out")
         if weighing and "sink" in self.hooks:
-            raise ValueError(
-                f"{weighing[0]} stands for the softmax, in which a sink has its share: leave one out of {self}"
-            )
+            raise ValueError(f"{weighing[0]} stands for the softmax, in which a sink has its share: leave one out")
 
     @property
     def members(self) -> tuple[Encoding, ...]:
@@ -749,7 +742,6 @@ class Sum(Composition):
 
     @property
     def _has_sites(self) -> bool:
-        """Whether each part has a Site of its own, in `site.state`."""
         return not self.hooks.isdisjoint({"place", "observe"})
 
     def _each(self, params, *whole_sites):

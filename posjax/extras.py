@@ -1,8 +1,6 @@
 """Optional packages: which extra of posjax brings each one, and the command that installs it."""
 
-import errno
 import importlib.util
-import os
 import pathlib
 import re
 import sys
@@ -62,20 +60,3 @@ def message_of(error: BaseException) -> str:
         text = f"{error}: {command}" if command else text
     text = re.sub(r"(\S{100})\S{200,}(\S{40})", r"\1...\2", " ".join(text.split()))
     return re.sub(r"^(.{2000}).{200,}(.{400})$", r"\1 ... \2", text)
-
-
-def lost_output(error: BaseException) -> OSError | None:
-    """Returns the error by which stdout took no text, naming it; None if `error` is another one.
-
-    Files name themselves in their errors, stdout does not. Text that is left is dropped: the interpreter would write it
-    again at its end, and print a traceback.
-    """
-    lost = error if isinstance(error, OSError) and error.filename is None else None
-    try:
-        sys.stdout.flush()
-    except OSError as later:
-        lost = later
-    if lost is None or lost.errno not in (errno.ENOSPC, errno.EPIPE):
-        return None
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return OSError(lost.errno, lost.strerror, "standard output")

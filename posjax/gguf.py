@@ -68,9 +68,7 @@ class GGUF(Mapping[str, np.ndarray]):
         try:
             found = quants.dequantize(data.view(_PLAIN.get(kind.name, np.uint8)), kind)
         except NotImplementedError:
-            raise ValueError(
-                f"{name} of {self.path} is of type {kind.name}, which the package gguf cannot read"
-            ) from None
+            raise ValueError(f"{name} of {self.path} is {kind.name}, which the package gguf cannot read") from None
         return np.asarray(found, np.float32).reshape(stored.shape)
 
     def names_of(self, theirs: Iterable[str], depth: int) -> dict[str, str]:

@@ -176,10 +176,7 @@ def _replaced(args, where, some):
 
 def _transpose(cotangents, *args, num_known, function, transpose, out_avals, sequential):
     if transpose is None:
-        raise ValueError(
-            "attention in tiles has no reverse mode over a derivative: take implementation='dense', or forward mode over "
-            "reverse, as jax.hessian does"
-        )
+        raise ValueError("attention in tiles has no reverse mode over a derivative: take implementation='dense'")
     known, linear = args[:num_known], args[num_known:]
     asked = [ad.is_undefined_primal(x) for x in linear]
     avals = _avals([x.aval if a else x for a, x in zip(asked, linear, strict=True)])

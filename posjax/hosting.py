@@ -49,10 +49,7 @@ class Hosted:
     def embed(self, x: Float[Array, "*B T M"]) -> Float[Array, "*B T M"]:
         """Adds the encoding's code; `host` has done so, unless a model wants it elsewhere or in every layer."""
         if self.site.segment.shape not in (x.shape[:-1], x.shape[-2:-1]):
-            raise ValueError(
-                f"x {list(x.shape)} and site {list(self.site.segment.shape)} differ in their tokens: give "
-                f"posjax.sites({x.shape[-2]}), or the site of these tokens"
-            )
+            raise ValueError(f"x {list(x.shape)} and its site differ in their tokens: give posjax.sites({x.shape[-2]})")
         if "embed" not in self.encoding.hooks:
             return x
         return self._each(lambda site, x: self.encoding.embed(self.params, without_padding(x, site), site), x)
@@ -95,9 +92,7 @@ class Hosted:
         elif softcap is None and not return_weights:
             run, options = attend_parallel, options | dict(context=context)
         else:
-            raise ValueError(
-                "devices that share a sequence compute neither softcap nor return_weights: leave context out"
-            )
+            raise ValueError("devices that share a sequence take neither softcap nor return_weights: leave context out")
 
         split = None if context is None or q.ndim == 3 else context.batch_axis_of(len(q))
         options["batch"] = math.prod(q.shape[:-3]) // math.prod(context.mesh.shape[axis] for axis in split or ())
@@ -251,10 +246,7 @@ class Hosted:
     def _slots(self, site: Site) -> Site:
         """The placed sites of keys that are not the queries' own."""
         if "observe" in self.encoding.hooks:
-            raise ValueError(
-                f"{self.encoding} {BEFORE_ATTENTION['observe']} (`observe`) and keeps what it reads of every key, which the "
-                "cache of a flax module does not hold: take hosted.attend_cached"
-            )
+            raise ValueError(f"{self.encoding} keeps more than the cache of a flax module: take hosted.attend_cached")
         if Needs.WHOLE_DOCUMENT in self.encoding.needs:
             raise ValueError(f"{self.encoding} {_WHOLE_DOCUMENT}")
         return place(self.encoding, self.params, site, key=None).site
@@ -288,7 +280,6 @@ class Hosted:
         return run(site, *split_as(first, (x, *others)))
 
     def _observed(self, site: Site, x, past: Site | None = None) -> Site:
-        """The site with the state that the encoding reads off the layer's input."""
         if "observe" not in self.encoding.hooks:
             return site
         return self.encoding.observe(self.params, without_padding(x, site), site, past)
@@ -306,9 +297,7 @@ class Hosted:
 
     def _refuse(self, x, causal: bool) -> None:
         if x is None and "observe" in self.encoding.hooks:
-            raise ValueError(
-                f"{self.encoding} {BEFORE_ATTENTION['observe']} (`observe`): give it, hosted.attend(q, k, v, x=...)"
-            )
+            raise ValueError(f"{self.encoding} {BEFORE_ATTENTION['observe']}: give it, hosted.attend(q, k, v, x=...)")
         if causal and Needs.BOTH_DIRECTIONS in self.encoding.needs:
             raise ValueError(f"{self.encoding} mixes tokens with later ones: it cannot be hosted by a causal model")
 
@@ -380,9 +369,7 @@ def batch_axis(site: Site) -> int | Site | None:
 
 def _refuse_of_flax(dropout_rate: float, precision: Any, einsums: tuple) -> None:
     if dropout_rate > 0:
-        raise ValueError(
-            f"dropout_rate={dropout_rate}: attention drops no weights here; take dropout_rate=0 and drop what a layer adds"
-        )
+        raise ValueError(f"dropout_rate={dropout_rate}: attention drops no weights here; drop what a layer adds")
     if precision is not None:
         raise ValueError(f"precision={precision}: set it by jax.default_matmul_precision around the call")
     if any(einsum is not None for einsum in einsums):

@@ -91,22 +91,16 @@ def parse_json(content: bytes | str, where: Any, *, strict: bool = False) -> dic
       strict: whether NaN and Infinity are refused.
 
     Raises:
-      ValueError: the text is not a JSON object, is nested too deeply, or has a number of more digits than a float can hold.
+      ValueError: the text is not a JSON object.
     """
     try:
-        value = json.loads(content, parse_constant=_refuse_constant if strict else None, parse_int=_whole)
+        value = json.loads(content, parse_constant=_refuse_constant if strict else None)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where} is not JSON: {error}") from None
     if not isinstance(value, dict):
         kind = "null" if value is None else type(value).__name__
         raise ValueError(f"{where} is not a JSON object but {kind}")
     return value
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > 300:
-        raise ValueError(f"a whole number has {len(digits)} digits")
-    return int(digits)
 
 
 def _refuse_constant(name: str) -> None:

@@ -345,9 +345,7 @@ def offset(q: Any, k: Any) -> Any:
 
 def _on_line(mask: Mask, position: Coordinates) -> Array:
     if len(position) != 1:
-        raise ValueError(
-            f"{mask} takes positions of 1 axes, got {len(position)}: lay a grid out on a line with raster(width=...) >>"
-        )
+        raise ValueError(f"{mask} takes positions of 1 axis, got {len(position)}: write raster(width=...) >> before it")
     return position[0]
 
 

@@ -75,15 +75,12 @@ def local_copy(path: str) -> str:
     parts = root.split("/")
     plain = parts if root in objects or not has_magic(root) else parts[: [*map(has_magic, parts)].index(True)]
     names = _names(objects, "/".join(plain[:-1]), path)
-    about = [[name, objects[key]["size"], _version(objects[key])] for name, key in sorted(names.items())]
+    versions = {key: next((str(has[field]) for field in _VERSIONS if field in has), "") for key, has in objects.items()}
+    about = [[name, objects[key]["size"], versions[key]] for name, key in sorted(names.items())]
     folder = _cache() / "data" / hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
     if not folder.exists():
         _download(files, {name: (key, objects[key]["size"]) for name, key in names.items()}, folder, path)
     return os.path.join(folder, *parts[len(plain) - 1 :])
-
-
-def _version(about: dict[str, Any]) -> str:
-    return next((str(about[field]) for field in _VERSIONS if field in about), "")
 
 
 def _download(files: Any, names: dict[str, tuple[str, int]], folder: pathlib.Path, address: str) -> None:
@@ -242,7 +239,6 @@ def _opened(address: str) -> tuple[Any, str]:
 
 
 def _names(objects: dict[str, Any], root: str, address: str) -> dict[str, str]:
-    """Returns {name below `root`: key} of objects."""
     return {"/".join(_parts(key[len(root) :], address)): key for key in objects}
 
 
@@ -275,7 +271,6 @@ def _sorted_out(names: dict[str, str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _by_seal(names: list[str]) -> list[list[str]]:
-    """Returns the names that are no seals, and the seals; without empty lists."""
     seals = [name for name in names if name.endswith(_SEAL)]
     return [each for each in ([name for name in names if name not in seals], seals) if each]
 

@@ -42,7 +42,11 @@ def import_source(source: str) -> ModuleType:
       ValueError: it is missing or cannot be imported.
     """
     try:
-        return _import_file(pathlib.Path(source)) if source.endswith(".py") else _import_module(source)
+        if source.endswith(".py"):
+            return _import_file(pathlib.Path(source))
+        if "" not in sys.path:
+            sys.path.insert(0, "")  # the working directory, as under `python -m`
+        return importlib.import_module(source)
     except ValueError as error:
         if "use default_factory" not in str(error):  # which would make a list again: it has no hash
             raise
@@ -72,21 +76,13 @@ def place_of(error: BaseException) -> str | None:
 
 
 def _count_registered() -> int:
-    """Counts the registered encodings, patterns, backends and data sets."""
     data = sys.modules.get("posjax.data.sets")  # a module that is not loaded has none
     return sum(
         map(len, (spec.registered_names(), spec.patterns(), backends.names(), data.registered() if data else ()))
     )
 
 
-def _import_module(name: str) -> ModuleType:
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # the working directory, as under `python -m`
-    return importlib.import_module(name)
-
-
 def _import_file(path: pathlib.Path) -> ModuleType:
-    """Returns the module of a file; imports it once."""
     name = f"{_MODULE}{path.resolve().as_posix().replace('/', '_').replace('.', '_')}"
     if name in sys.modules:
         return sys.modules[name]

@@ -74,7 +74,7 @@ def write_trained(config, seeds, workdir, *steps):
             state = jax.tree.map(lambda leaf, rng=rng: _drawn_leaf(leaf, rng), shapes)._replace(
                 step=np.array(step, np.int32)
             )
-            checkpoints.save(step, {"state": state, "times": {"elapsed": 1.0, "step_time": 0.5}})
+            checkpoints.save(step, {"state": state, "times": {"elapsed": 1.0, "step_time": 0.5, "in_steps": 1.0}})
     return task
 
 

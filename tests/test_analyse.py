@@ -42,7 +42,9 @@ def save(config, workdir, seeds):
     state = jax.tree.map(filled, jax.eval_shape(starter(task, config, seeds)))
     write_run(workdir, describe_run(task, config, seeds))
     with Checkpoints(workdir / "checkpoints") as checkpoints:
-        checkpoints.save(1, {"state": state._replace(step=np.int32(1)), "times": {"elapsed": 0.0, "step_time": 0.0}})
+        checkpoints.save(
+            1, {"state": state._replace(step=np.int32(1)), "times": {"elapsed": 0.0, "step_time": 0.0, "in_steps": 0.0}}
+        )
     return workdir
 
 

@@ -13,7 +13,6 @@ import pytest
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
-import posjax.cli
 from experiments import ablate, cli, tune_allocator
 from posjax import environment as environment_of_code
 
@@ -63,7 +62,6 @@ def directory(tmp_path_factory):
     (path / "throwaway.py").write_text(MODULE)
     (path / "broken.py").write_text("def get_config(:\n")
     (path / "empty.py").write_text("")
-    (path / "notes.txt").write_text("steps = 3")
     return path
 
 
@@ -166,21 +164,16 @@ def test_a_stopped_run_has_an_exit_code_of_its_own(call):
         (["--config=broken.py"], "broken.py, line 1"),
         (["--config=x.py:huge"], "'huge'"),
         (["--config=configs/quickstart.py"], "python -m experiments.ablate"),
-        (["--config=x.py", "--config.model.witdh=1"], "did you mean model.width?"),
         (["--config.stesp", "1", "--config", "x.py"], "--config.stesp=1: no such field; did you mean steps?"),
         (["--config=x.py", "--config.qqqq=1"], 'rows["rope(base=0.5)"], seed, steps'),
         (["--config=x.py", '--config.rows["rope(base=5)"]=t5'], 'did you mean rows["rope(base=0.5)"]?'),
         (["--config=x.py", "--config.model.width=a"], "--config.model.width=a: expected int"),
-        (["--config=x.py", "--config.seed=1.5"], "--config.seed=1.5: expected int"),
-        (["--config=x.py", "--config.model.flag=maybe"], "--config.model.flag=maybe: expected bool"),
         (["--config=x.py", "--config.model=3"], "--config.model=3: expected group of fields"),
         (["--config=x.py", "--config.model.shape[0]=3"], "model.shape"),
         (["--config=x.py", "--wrokdir=a"], "--wrokdir=a; did you mean --workdir?"),
         (["--config=x.py", "steps=3"], "--name=value"),
         (["--config=x.py", "--workdir=x.py/y"], "--workdir=x.py/y"),
         (["--config=x.py", "--config.raises=ValueError"], "line one line two"),
-        (["--config=x.py", "--config.raises=ImportError"], "line one line two"),
-        (["--config=x.py", "--config.raises=FloatingPointError"], "line one line two"),
     ],
 )
 def test_a_mistake_is_one_line(call, arguments, part):
@@ -229,39 +222,15 @@ def test_the_commit_is_ours_or_none(tmp_path):
     assert commit().endswith("-dirty")
 
 
-@pytest.mark.parametrize("value", ["9" * 5000, "to be " * 1000], ids=["digits", "words"])
-def test_a_long_value_is_told_by_its_beginning_and_end(value, capsys):
+def test_a_long_value_is_told_by_its_beginning_and_end(capsys):
     def work():
-        raise ValueError(f"steps must be positive, got {value} ; give --config.steps=1")
+        raise ValueError(f"steps must be positive, got {'9' * 5000} ; give --config.steps=1")
 
     assert cli.answer(work) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: steps must be positive, got {value[:80]}")
+    assert line.startswith(f"error: steps must be positive, got {'9' * 80}")
     assert "; give --config.steps=1" in line
     assert len(line) < 2700
-
-
-def full_disk(monkeypatch, run):
-    """Runs a function with a stdout that is full, and ends it as the interpreter does."""
-    with open("/dev/full", "w") as full:
-        monkeypatch.setattr("sys.stdout", full)
-        try:
-            return run()
-        finally:
-            monkeypatch.undo()
-
-
-@pytest.mark.parametrize("lines", [1, 5000])  # written at the end, or before it
-def test_a_full_stdout_is_one_line(lines, monkeypatch, capsys):
-    def work(*_):
-        for _ in range(lines):
-            print("some text")
-        return 0
-
-    for run in (lambda: cli.answer(work), lambda: posjax.cli.main(["check", "rope"])):
-        monkeypatch.setattr(posjax.cli, "check_all", work)  # undone by `full_disk`
-        assert full_disk(monkeypatch, run) == 2
-        assert capsys.readouterr().err.startswith("error: standard output: No space left on device")
 
 
 def test_a_directory_has_one_process_at_a_time_and_one_command(tmp_path):

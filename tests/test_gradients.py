@@ -88,7 +88,7 @@ def test_a_loss_that_holds_a_derivative_still():
 @pytest.mark.slow
 def test_tiles_have_no_reverse_mode_over_a_derivative():
     for run in (jax.jacfwd, jax.grad):
-        with pytest.raises(ValueError, match="take implementation='dense', or forward mode over reverse"):
+        with pytest.raises(ValueError, match="take implementation='dense'"):
             jax.eval_shape(jax.grad(lambda s, run=run: jnp.sum(run(attended("blockwise"))(s))), jnp.ones(2))
 
 

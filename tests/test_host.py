@@ -233,14 +233,6 @@ def test_a_site_is_asked_for_and_of_as_many_tokens(unchecked_shapes):
                 pj.Hosted(encoding, (), site).embed(tokens)
 
 
-@pytest.mark.parametrize("method", ["attend", "attend_cached", "remember", "attention_fn"])
-def test_options_are_named(method):
-    """So that a misspelt one is refused by Python and by type checkers: casual=True hides nothing."""
-    assert not any(
-        each.kind == each.VAR_KEYWORD for each in inspect.signature(getattr(pj.Hosted, method)).parameters.values()
-    )
-
-
 @pytest.mark.parametrize("spec", ["randomized(64) >> (learned + rope)", "fox + sinusoidal"])
 def test_a_batch_is_its_sequences(spec):
     """Each at sites of its own, with a key of its own; packed documents are told apart."""
@@ -359,20 +351,13 @@ def test_nothing_that_flax_passes_is_unnamed():
 
 
 def test_attention_fn_loses_no_hook():
-    fox, peg, reset = world(Case("fox()")), pj.parse("peg"), pj.parse("reset >> rope")
+    fox, reset = world(Case("fox()")), pj.parse("reset >> rope")
     _, hosted = pj.host(fox.encoding, fox.params, jnp.ones((14, 24)), SITE_14, key=None)
-    with pytest.raises(ValueError, match=r"fox\(.*reads the input of the layer"):
-        hosted.attention_fn()
-    with pytest.raises(ValueError, match="the cache of a flax module does not hold"):
+    with pytest.raises(ValueError, match="than the cache of a flax module"):
         hosted.attention_fn(jnp.ones((14, 24)), key_site=SITE_14)
     _, hosted = pj.host(reset, ((), ()), jnp.ones((14, 24)), SITE_14, key=None)
     with pytest.raises(ValueError, match="cannot decode token by token"):
         hosted.attention_fn(key_site=SITE_14)
-    params = peg.init(jax.random.key(0), pj.Dims(24, HEADS, HEAD_DIM))
-    _, hosted = pj.host(peg, params, jnp.ones((14, 24)), SITE_14, key=None)
-    for told in (dict(causal=True), dict(key_site=SITE_14)):
-        with pytest.raises(ValueError, match="mixes tokens with later ones"):
-            hosted.attention_fn(**told)
 
 
 def test_the_attention_of_equinox_hosts_what_it_computes_itself(recipes):
@@ -382,23 +367,3 @@ def test_the_attention_of_equinox_hosts_what_it_computes_itself(recipes):
     mask = jnp.asarray((distance >= 0) & (distance < 5))
     expected = eqx.filter_jit(own)(X[0], X[0], X[0], mask=mask)
     np.testing.assert_allclose(eqx.filter_jit(recipes["EquinoxAttention"](own))(X[0], hosted), expected, atol=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("spec", ["t5 + rope"])
-def test_layers_of_linen_and_nnx_agree(recipes, spec):
-    """The recipes of the document, with the same weights."""
-    encoding = pj.parse(spec)
-    params = encoding.init(jax.random.key(0), pj.Dims(24, HEADS, 24 // HEADS, length=14))
-    x, hosted = pj.host(encoding, params, X, SITE_14, key=None)
-    layer = recipes["LinenLayer"](HEADS)
-    tree = jax.jit(layer.init)(jax.random.key(0), x, hosted)["params"]
-    mine = recipes["NNXLayer"](24, HEADS, rngs=nnx.Rngs(0))
-    for name, leaf in tree["LayerNorm_0"].items():
-        getattr(mine.norm, name).set_value(leaf)
-    for part, leaves in tree["MultiHeadDotProductAttention_0"].items():
-        for name, leaf in leaves.items():
-            getattr(getattr(mine.attention, part), name).set_value(leaf)
-    expected = jax.jit(layer.apply)({"params": tree}, x, hosted)
-    assert jnp.abs(expected - x).max() > 0.1
-    np.testing.assert_allclose(nnx.jit(lambda mine: mine(x, hosted))(mine), expected, atol=1e-5)

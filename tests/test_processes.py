@@ -101,5 +101,5 @@ def test_a_folder_of_its_own_disk_is_told_from_a_shared_one(tmp_path, monkeypatc
 @pytest.mark.parametrize("numbers", [dict(processes=2), dict(processes=2, process=2)])
 def test_numbers_that_do_not_fit_are_refused(numbers, monkeypatch):
     monkeypatch.setattr("jax.config.update", lambda *_: None)
-    with pytest.raises(ValueError, match="--coordinator=localhost:1 needs --processes=N and --process=I"):
+    with pytest.raises(ValueError, match="must be N and one of 0 to N - 1"):
         join("localhost:1", **numbers)

@@ -1,7 +1,5 @@
 """The registry is open: an encoding in a user's own file works wherever one of the library does."""
 
-import json
-import re
 import sys
 from dataclasses import dataclass
 
@@ -9,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import pytest
 from ml_collections import ConfigDict
-from test_commands import call, succeed
 
 import experiments.cli
 import posjax as pj
@@ -84,13 +81,6 @@ def test_it_is_explained_listed_and_checked(source, capsys):
     assert "FAILS" not in out
 
 
-def test_parameters_that_are_drawn_once_are_no_failure():
-    """fope needs `CONSTANT_PARAMS`."""
-    encoding = pj.parse("fope")
-    world = make_world(encoding, default_dims(encoding, 1), 1)
-    assert properties.check_one("gradients are finite", Runs(world)).ok
-
-
 @dataclass(frozen=True)
 class Misspelt(pj.Encoding):
     """A bias that is never added."""
@@ -133,24 +123,6 @@ def test_a_memory_that_forgets_what_is_seen_fails():
     assert row.error > 0.01
 
 
-@pytest.mark.slow
-def test_it_trains(tmp_path):
-    source = tmp_path / "mine.py"
-    source.write_text(SOURCE)
-    sizes = {"model.width": 8, "model.depth": 1, "model.num_heads": 2, "batch_size": 8, "steps": 2, "data.length": 16}
-    sizes |= {"eval_lengths": "(16,)", "eval_batch_size": 512, "optimizer.warmup_steps": 1, "eval_every": 0}
-    sizes |= {"model.encoding": "steep(slope=2)", "data.data_dir": tmp_path / "data", "checkpoint_every": 2}
-    flags = [f"--config.{name}={value}" for name, value in sizes.items()]
-    command = ["train", "--config=configs/decoder.py", *flags, f"--workdir={tmp_path / 'run'}", f"--import={source}"]
-    succeed(*command)
-    record = json.loads((tmp_path / "run" / "result.jsonl").read_text())
-    assert record["encoding"] == "steep(slope=2)"
-    source.write_text(SOURCE.replace("distance + 1.0", "distance + 2.0"))
-    code, _, err = call(*command)
-    assert code == 2
-    assert re.match(r"error: code was \w+ in .*, but is \w+ in this run; use the config .* or another workdir", err)
-
-
 @pytest.mark.usefixtures("own_registry")
 def test_other_code_makes_another_run(tmp_path):
     """A run has the digest of the file that defines its encoding, or a part of it, but of none of posjax's files."""
@@ -188,25 +160,6 @@ def test_a_file_that_registers_nothing_says_so(tmp_path, capsys):
     other.write_text(SOURCE.replace("steep", "steeper"))
     import_user_code([str(path), str(other), "posjax.spec"])
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.usefixtures("own_registry")
-def test_a_bias_of_a_wrong_shape_is_one_line(tmp_path, capsys):
-    path = tmp_path / "turned.py"
-    turned = SOURCE.replace("steep", "turned").replace(
-        "jnp.sqrt(distance + 1.0)[None] * jnp.ones((q.shape[1], 1, 1))", "x"
-    )
-    path.write_text(
-        turned.replace("        return", "        x = jnp.repeat(distance[..., None], q.shape[1], 2)\n        return")
-    )
-    assert cli.main(["check", str(path)]) == 1
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if "FAILS " in line]
-    assert "bias returned [5, 14, 3], expected [H, T, S], [1, T, S] or a number, here [3, 5, 14] or [1, 5, 14]" in line
-    assert cli.main(["explain", str(path)]) == 2
-    assert (
-        "bias returned [16, 16, 2], expected [H, T, S], [1, T, S] or a number, here [2, 16, 16] or [1, 16, 16]\n"
-        in capsys.readouterr().err
-    )
 
 
 @pytest.mark.parametrize(

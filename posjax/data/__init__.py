@@ -16,13 +16,7 @@ For example:
     def mine(split, data_dir): return images, labels
 """
 
-from posjax.data.augment import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    flip_native,
-    mix,
-    normalise,
-)
+from posjax.data.augment import IMAGENET_MEAN, IMAGENET_STD, flip_native, mix, normalise
 from posjax.data.containers import Images, NativeImages, StreamedImages, Text
 from posjax.data.documents import Documents, check_text, load_documents, load_stream
 from posjax.data.host_augment import Frame
@@ -31,7 +25,7 @@ from posjax.data.loading import load_images, load_text
 from posjax.data.native import NativePatches, native_batches, native_epoch, site_of
 from posjax.data.pipelines import epoch, image_batches, image_epoch, text_batches, text_epoch
 from posjax.data.preparing import Prepared, prepare
-from posjax.data.preprocess import native_grid, native_grids, preprocess, preprocess_native, read_image
+from posjax.data.preprocess import native_grids, preprocess, read_image
 from posjax.data.recipe import Recipe, parse_augment
 from posjax.data.retrieval import retrieval_batch
 from posjax.data.sets import SETS, SYNTHETIC, SYNTHETIC_IMAGES, SYNTHETIC_TOKENS, register, registered
@@ -77,14 +71,12 @@ __all__ = [
     "mix",
     "native_batches",
     "native_epoch",
-    "native_grid",
     "native_grids",
     "normalise",
     "open_images",
     "parse_augment",
     "prepare",
     "preprocess",
-    "preprocess_native",
     "read_image",
     "register",
     "registered",

@@ -333,7 +333,6 @@ def _three_cycles() -> np.ndarray:
 
 
 def _products(rng: np.random.Generator, length: int, table: np.ndarray, letters: np.ndarray | None = None) -> Problem:
-    """Draws from all elements, or from the letters only."""
     drawn = rng.integers(len(table if letters is None else letters), size=length).astype(np.int32)
     content = drawn if letters is None else letters[drawn]
     targets = np.array(list(itertools.accumulate(content, lambda before, each: table[before, each])), np.int32)
@@ -350,9 +349,7 @@ def associative_recall(rng: np.random.Generator, length: int, symbols: int) -> P
     """
     pairs = max(1, length // 4)
     if pairs > symbols // 2:
-        raise ValueError(
-            f"associative_recall of length {length} asks for {pairs} keys, and {symbols} symbols have {symbols // 2}"
-        )
+        raise ValueError(f"associative_recall of length {length} needs {2 * pairs} symbols, there are {symbols}")
     keys = rng.permutation(symbols // 2)[:pairs]
     values = rng.integers(symbols // 2, symbols, size=pairs)
     order = rng.permutation(pairs)
@@ -438,9 +435,7 @@ class Scan:
         found = np.flatnonzero((self.lengths >= shortest) & (self.lengths <= longest))
         if not found.size:
             known = f"{self.lengths.min()} to {self.lengths.max()}"
-            raise ValueError(
-                f"scan is trained on commands of {known} actions, not on {shortest} to {longest} (data.length)"
-            )
+            raise ValueError(f"scan is trained on {known} actions, not on {shortest} to {longest} (data.length)")
         return self.training[rng.choice(found)]
 
 
@@ -640,9 +635,6 @@ def problem_epoch(
     Args:
       tokens: T of a row.
       split: names the drawn problems; another name gives others.
-
-    Raises:
-      ValueError: see `Rows.batch` and `Problems.of_length`.
     """
     rng = np.random.default_rng((zlib.crc32(split.encode()), length))
     found = [problems.of_length(rng, length) for _ in range(count)]
@@ -669,16 +661,13 @@ def _number(rng: np.random.Generator, digits: int) -> int:
 
 
 def _lines(path: pathlib.Path) -> list[tuple[list[str], list[str]]]:
-    """Reads the words of each command and its actions."""
     packed = path.with_name(f"{path.name}.gz")
     if path.exists():
         text = path.read_text()
     elif packed.exists():
         text = gzip.decompress(packed.read_bytes()).decode()
     else:
-        raise FileNotFoundError(
-            f"there is neither {path} nor {packed.name}: download them from github brendenlake/SCAN"
-        )
+        raise FileNotFoundError(f"there is neither {path} nor {packed.name}: download github brendenlake/SCAN")
     found = []
     for number, line in enumerate(text.splitlines(), 1):
         command, out, actions = line.partition(" OUT: ")

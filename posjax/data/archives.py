@@ -129,15 +129,9 @@ def _in_folder(path: pathlib.Path) -> Iterator[Row]:
             yield (*name.parts, 0, 0, os.stat(path / name).st_size, 0, False, False)
 
 
-def _parts(path: pathlib.Path, name: str, more: tuple[str, ...] = ()) -> list[str] | None:
-    """Returns the parts of a member's name; None for one that is no picture and does not end in `more`.
-
-    Raises:
-      ValueError: the name leads out of the archive.
-    """
+def _parts(name: str, more: tuple[str, ...] = ()) -> list[str] | None:
+    """Returns the parts of a member's name; None for one that is no picture and does not end in `more`."""
     parts = name.removeprefix("./").split("/")
-    if {"", ".", ".."} & set(parts[:-1]) or "\\" in name:
-        raise ValueError(f"{path} holds {name!r}, not <class>/<picture>: pack it anew, from inside")
     return parts if counts("/".join(parts)) or (name.endswith(more) and not is_hidden(parts)) else None
 
 
@@ -145,7 +139,7 @@ def _in_zip(path: pathlib.Path) -> Iterator[Row]:
     try:
         with zipfile.ZipFile(path) as archive, path.open("rb") as file:
             for member in archive.infolist():
-                if (parts := _parts(path, member.filename)) is None:
+                if (parts := _parts(member.filename)) is None:
                     continue
                 if len(parts) != 2 or member.flag_bits & 1 or member.compress_type not in (0, zipfile.ZIP_DEFLATED):
                     is_packed = "packed in a way that cannot be read" if len(parts) == 2 else "not <class>/<picture>"
@@ -191,7 +185,7 @@ def _in_tar(path: pathlib.Path, shard: int) -> list[Row]:
     try:
         with tarfile.open(path, "r:") as archive:
             for member in archive:
-                if member.isdir() or (parts := _parts(path, member.name, (_LABEL,))) is None:
+                if member.isdir() or (parts := _parts(member.name, (_LABEL,))) is None:
                     continue
                 if not member.isreg() or member.issparse():
                     raise ValueError(f"{path} holds {member.name!r}, which is a link or no regular file: pack it anew")

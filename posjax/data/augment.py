@@ -42,9 +42,7 @@ def normalise(
     mean, std = np.asarray(mean, np.float64), np.asarray(std, np.float64)
     for name, value in (("mean", mean), ("std", std)):
         if value.shape not in ((), (1,), np.shape(images)[-1:]):
-            raise ValueError(
-                f"{name}={value.tolist()} is not one for all or for each of {np.shape(images)[-1]} channels"
-            )
+            raise ValueError(f"{name}={value.tolist()} is not one for all {np.shape(images)[-1]} channels or for each")
     if (std <= 0).any():
         raise ValueError(f"std={std.tolist()} must be positive")
     scale, shift = (255 * std).astype(np.float32), (mean / std).astype(np.float32)

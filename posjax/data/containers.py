@@ -8,7 +8,7 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -143,29 +143,13 @@ class Tokens:
         return np.array(joined, dtype, copy=copy)
 
 
-class Encoded(Protocol):
-    """Undecoded pictures, read by index. It is pickled without open files."""
-
-    digest: str  # of names and sizes of files
-
-    @property
-    def label(self) -> np.ndarray:
-        """[N] int32."""
-
-    def name(self, index: int) -> str:
-        """Returns the name of a picture for messages."""
-
-    def read(self, index: int) -> bytes:
-        """Returns the bytes of a picture."""
-
-
 @dataclass(frozen=True)
 class StreamedImages(_Labelled):
     """A split of labelled images on disk, each of its own size; `images[i]` is decoded on each access.
 
     Attributes:
       name: the set's name.
-      source: the undecoded pictures.
+      source: the undecoded pictures, `Pictures` or `Records`: `label`, `name(index)`, `read(index)`.
       index: [N] int64, the pictures of the source that the split has.
       classes: names of the classes.
       channels: 1 or 3.
@@ -173,7 +157,7 @@ class StreamedImages(_Labelled):
     """
 
     name: str
-    source: Encoded
+    source: Any
     index: np.ndarray
     classes: tuple[str, ...]
     channels: int

@@ -62,10 +62,7 @@ class Documents:
         chosen = [i for i in order[:count] if len(self.texts[i]) >= least]
         if not chosen:
             unit = "tokens" if self.tokenizer.digest else "bytes"
-            raise ValueError(
-                f"the longest of the {len(self.texts)} documents of {self.name!r} has {len(self.texts[order[0]]):,} {unit}, "
-                f"{least:,} are needed: evaluate shorter lengths or fewer {unit}, or give longer documents"
-            )
+            raise ValueError(f"{least:,} {unit} are needed, no document of {self.name!r} has so many: ask for fewer")
         titles, texts = (tuple(each[i] for i in chosen) for each in (self.titles, self.texts))
         return Documents(self.name, titles, texts, self.tokenizer)
 
@@ -102,7 +99,11 @@ def load_documents(
       ImportError: a table needs a library that is not installed.
     """
     if files is not None and _are_shards(files):
-        return _of_shards(_read_shards(files, name, split, tokenizer), tokenizer)
+        shards = _read_shards(files, name, split, tokenizer)
+        starts = [*shards.starts.tolist(), len(shards)]
+        texts = [np.asarray(shards.tokens[a + len(shards.bos) : b]) for a, b in itertools.pairwise(starts)]
+        titles = tuple(f"{name} {i}" for i, each in enumerate(texts) if len(each))
+        return Documents(name, titles, tuple(filter(len, texts)), tokenizer_of(shards, tokenizer))
     if files is None:
         text = load_text(name, split, data_dir)
         texts = np.split(np.asarray(text.tokens), np.asarray(text.starts[1:]))
@@ -205,14 +206,6 @@ def _read_shards(files: str, name: str, split: str, tokenizer: Tokenizer) -> Tex
     return text.part(0, cut) if split == "train" else text.part(cut, len(text))
 
 
-def _of_shards(text: Text, tokenizer: Tokenizer) -> Documents:
-    """Returns the documents of shards, which stay memory-mapped."""
-    starts = [*text.starts.tolist(), len(text)]
-    texts = [np.asarray(text.tokens[a + len(text.bos) : b]) for a, b in itertools.pairwise(starts)]
-    titles = tuple(f"{text.name} {i}" for i, each in enumerate(texts) if len(each))
-    return Documents(text.name, titles, tuple(filter(len, texts)), tokenizer_of(text, tokenizer))
-
-
 def _split_of_files(found: Sequence[_File], files: str, split: str) -> str | None:
     """Returns the files' own name for a split; None where no file is named by one."""
     if not found:
@@ -243,13 +236,9 @@ def _found(files: str) -> list[_File]:
     found = shards or [each for each in found if each.path.suffix != ENDING]  # texts beside shards are notes about them
     splits = {each.split for each in found if each.split}
     if "train" not in splits and len(splits) < 2:  # a plain text may have test in its title
-        found = [each if _is_sure(each.path) else each._replace(split=None) for each in found]
+        sure = [path for path, _ in found if "__" in path.name or is_table(path) or path.suffix == ENDING]
+        found = [each if each.path in sure else each._replace(split=None) for each in found]
     return found
-
-
-def _is_sure(path: pathlib.Path) -> bool:
-    """Whether a file's name alone fixes its split, without files of other splits beside it."""
-    return "__" in path.name or is_table(path) or path.suffix == ENDING
 
 
 def _split_of(path: pathlib.Path) -> str | None:

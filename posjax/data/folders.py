@@ -37,9 +37,7 @@ def pictures(data_dir: pathlib.Path, split: str) -> Pictures:
     if share is not None:
         held = _held_out(table)
         if not held.any() and share != "train":
-            raise ValueError(
-                f"{data_dir} has one picture of each class, which is trained on: {share!r} needs a second one"
-            )
+            raise ValueError(f"{data_dir} has one picture of each class, to train on: {share!r} needs a second one")
         table = table[held != (share == "train")]
     elif there.get("train", paths) != paths:
         every = listed(there["train"])
@@ -54,10 +52,7 @@ def pictures(data_dir: pathlib.Path, split: str) -> Pictures:
         strange = np.flatnonzero(~np.isin(table["label"], known))
     made = Pictures(paths, table, classes, label)
     if strange.size:
-        raise ValueError(
-            f"{made.name(strange[0])}: class {os.fsdecode(table['label'][strange[0]])!r} of {split!r} is not among the "
-            f"{len(classes)} classes of 'train'"
-        )
+        raise ValueError(f"{made.name(strange[0])} is of none of the {len(classes)} classes of 'train'")
     return made
 
 
@@ -67,9 +62,7 @@ def _names(path: pathlib.Path, count: int) -> tuple[str, ...]:
         return tuple(map(str, range(count)))
     names = tuple(path.read_text().splitlines())
     if len(names) < count:
-        raise ValueError(
-            f"{path} names {len(names)} classes, and pictures are of {count}: add the others, or take it away"
-        )
+        raise ValueError(f"{path} names {len(names)} classes, pictures are of {count}: add the others, or take it away")
     return names
 
 
@@ -98,9 +91,9 @@ def _paths(
 ) -> tuple[list[pathlib.Path], str | None]:
     """Returns the folder or archives of a split, and the split's name if all splits share the folder (else None)."""
     if not there:
+        ways = f"<class>/<picture>, <split>/<class>/<picture> or <split>.tar in it, as {split}.zip"
         raise FileNotFoundError(
-            f"{data_dir} holds no folders of pictures: --config.data.data_dir= names one with <class>/<picture>, or with "
-            f"<split>/<class>/<picture>, <split>.zip or <split>.tar in it, as {split}.zip"
+            f"{data_dir} holds no folders of pictures: --config.data.data_dir= names one with {ways}"
         )
     named = {name for name in there if name.lower() in (split, *SPLITS)}
     holding = {name for name, paths in there.items() if _has_pictures(paths[0])}

@@ -69,12 +69,10 @@ def stream_images(
     Args:
       name: "folder", or any prepared TFDS set with features `image` and `label`.
       split: "train", "test", ... as the set has them.
-      data_dir: see `load_native_images`; a folder of pictures may be tars, too, see `posjax.data.folders.pictures`.
-      channels: see `load_native_images`.
+      data_dir, channels: see `load_native_images`; a folder may hold tars, too, see `posjax.data.folders.pictures`.
 
     Raises:
-      ValueError: see `load_native_images`; also for a registered set, whose images are in memory already.
-      FileNotFoundError: see `load_native_images`.
+      ValueError, FileNotFoundError: as `load_native_images`; ValueError for a registered set, which is in memory already.
     """
     if source_of(name):
         raise ValueError(f"{name!r} is registered by your own code, which holds its images: set data.stream=False")
@@ -147,7 +145,6 @@ def load_native_images(
 
 
 def _decoded(encoded: Iterable[tuple[str, bytes | np.ndarray, int]], channels: int, short_side: int | None) -> Arrays:
-    """Decodes (name, bytes or pixels, label) of each picture into arrays."""
     pixels, size, label = [], [], []
     for name, content, number in encoded:
         image = read_image(content, channels=channels, name=name)

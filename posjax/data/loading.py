@@ -36,8 +36,7 @@ def load_images(name: str, split: str, data_dir: str | os.PathLike | None = None
     """Loads a split of labelled images of one size.
 
     Args:
-      name: an image set of `SETS`, one of your own (`register`), or any prepared TFDS set with features `image` and
-        `label`.
+      name: an image set of `SETS`, one of your own (`register`), or any prepared TFDS set with `image` and `label`.
       split: "train", "test", ... as the set has them.
       data_dir: directory of prepared sets; None is TFDS's default.
 
@@ -60,12 +59,10 @@ def load_text(name: str, split: str, data_dir: str | os.PathLike | None = None) 
     Args:
       name: a text set of `SETS`, one of your own (`register`), or any prepared TFDS set with a feature `text` (pg19:
         `book_text`).
-      split: "train", "validation", ... as the set has them.
-      data_dir: directory of prepared sets; None is TFDS's default.
+      split, data_dir: as in `load_images`.
 
     Raises:
-      ValueError: the set or split is unknown, has no text, or is in another format.
-      FileNotFoundError: the set is not prepared; the message is the command that prepares it.
+      ValueError, FileNotFoundError: as `load_images`.
     """
     if source := source_of(name):
         return text_of(source, split, data_dir)
@@ -91,10 +88,7 @@ def ready(name: str, split: str, data_dir, *, kind: str, features: tuple[str, ..
         builder = find_builder(name, data_dir)
     split = split_among(split, list(builder.info.splits), repr(name))
     if builder.info.file_format.value != "array_record":
-        raise ValueError(
-            f"{builder.data_path} is in format {builder.info.file_format.value}, which takes TensorFlow to read; "
-            f"prepare it elsewhere: {command(name, 'DIR')}"
-        )
+        raise ValueError(f"{builder.data_path} is no array_record: prepare it elsewhere: {command(name, 'DIR')}")
     return builder, split
 
 
@@ -106,7 +100,10 @@ def cached(
     `how` names a way of decoding; each has its own cache.
     """
     kind = f"{how}{split}"
-    stem = pathlib.Path(builder.data_path, f"posjax-{kind}-{_key(builder, split)}")
+    # A set that is prepared anew gets a new cache.
+    sums = "".join(sha256_of(path) for path in sorted(builder.info.splits[split].filepaths))
+    key = hashlib.sha256(sums.encode()).hexdigest()[:16]
+    stem = pathlib.Path(builder.data_path, f"posjax-{kind}-{key}")
     if (found := _read_cache(stem, fields)) is not None:
         return found
     skip = None
@@ -123,39 +120,25 @@ def cached(
     return arrays, digest
 
 
-def _key(builder: DatasetBuilder, split: str) -> str:
-    """Returns a digest of the split's files: a set that is prepared anew gets a new cache."""
-    sums = [sha256_of(path) for path in sorted(builder.info.splits[split].filepaths)]
-    return hashlib.sha256("".join(sums).encode()).hexdigest()[:16]
-
-
 def _read_cache(stem: pathlib.Path, fields: tuple[str, ...]) -> tuple[Arrays, str] | None:
-    """Returns the cached arrays and their digest, or None if there are none or they were damaged."""
     index = _beside(stem, "json")
     if not index.exists():
         return None
-    sums = parse_json(index.read_bytes(), index)
-    paths = {field: _beside(stem, f"{field}.npy") for field in fields}
-    for field, path in paths.items():
-        if not path.exists() or sha256_of(path) != sums[field]:
-            _log.warning("%s is damaged; decoding the set again", path)
-            return None
-    return {field: np.load(path, mmap_mode="r", allow_pickle=False) for field, path in paths.items()}, sums["digest"]
+    arrays = {field: np.load(_beside(stem, f"{field}.npy"), mmap_mode="r", allow_pickle=False) for field in fields}
+    return arrays, parse_json(index.read_bytes(), index)["digest"]
 
 
 def _write_cache(stem: pathlib.Path, kind: str, arrays: Arrays, digest: str) -> None:
-    """Writes the arrays, then the index with their checksums, which marks the cache as whole."""
+    """Writes the arrays, then the index, which marks the cache as whole."""
     try:
         for old in stem.parent.glob(f"posjax-{kind}-*"):
             if not old.name.startswith(stem.name):
                 old.unlink(missing_ok=True)
-        sums = {"digest": digest}
         for field, array in arrays.items():
             buffer = io.BytesIO()
             np.save(buffer, array, allow_pickle=False)
-            sums[field] = hashlib.sha256(buffer.getbuffer()).hexdigest()
             replace_file(_beside(stem, f"{field}.npy"), buffer.getbuffer())
-        replace_file(_beside(stem, "json"), json.dumps(sums).encode())
+        replace_file(_beside(stem, "json"), json.dumps({"digest": digest}).encode())
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
@@ -184,10 +167,7 @@ def decode_images(name: str, source) -> Arrays:
             image = np.empty((len(source), *pixels.shape), np.uint8)
             label = np.empty(len(source), np.int32)
         if pixels.shape != image.shape[1:] or pixels.dtype != np.uint8:
-            raise ValueError(
-                f"{name!r} mixes images: {image.shape[1:]} uint8 first, number {i} is {pixels.shape} {pixels.dtype}; "
-                f"load_native_images({name!r}, ...) takes images of any size, and as_images makes one size of them"
-            )
+            raise ValueError(f"{name!r} mixes images: load_native_images({name!r}, ...) takes all sizes")
         image[i], label[i] = pixels, example["label"]
     return {"image": image, "label": label}
 

@@ -51,9 +51,7 @@ class NativePatches:
         self.images, self.patch_size, self._resample = images, patch_size, resample
         self.least, self.most = (max_patches, max_patches) if isinstance(max_patches, int) else max_patches
         if patch_size < 1 or not 1 <= self.least <= self.most:
-            raise ValueError(
-                f"patch_size={patch_size} must be at least 1, max_patches={max_patches} a number from 1 on or a rising pair"
-            )
+            raise ValueError(f"{patch_size=} and {max_patches=} must be at least 1, and a pair must rise")
         self._least_grids = native_grids(images.size, self.least)
         self.fewest = int(self._least_grids.prod(axis=1).min())  # patches of an image, in any epoch
         self._starts, self._patches = None, None
@@ -115,8 +113,7 @@ def native_batches(
       tokens: N, tokens per packed row: each image goes to the first open row that has room. None pads instead, one image a
         row, N = P + the source's largest max_patches.
       images_per_row: I, the most images in a packed row; None: as many as can fit.
-      process_index: this process, 0..process_count-1.
-      process_count: number of processes that share a batch.
+      process_index, process_count: see `image_batches`.
 
     Returns:
       ds with ds[step] = a batch (see the module's docstring) of batch_size // process_count rows.
@@ -154,17 +151,12 @@ def native_epoch(
     tokens: int | None = None,
     images_per_row: int | None = None,
 ) -> Iterator[Batch]:
-    """Every image once, in order if a row is one image; the last batch is filled up with segment and weight 0.
+    """Returns batches of every image once, in order if a row is one image; segment and weight 0 fill the last one up.
 
     Args:
       source: the images, with a single number for `max_patches`.
       batch_size: B, rows per batch.
-      prefix: see `native_batches`.
-      tokens: see `native_batches`.
-      images_per_row: see `native_batches`.
-
-    Returns:
-      Iterator over batches (see the module's docstring).
+      prefix, tokens, images_per_row: see `native_batches`.
 
     Raises:
       ValueError: batch_size is below 1, the source draws its resolutions, or an image may not fit into `tokens`.
@@ -172,9 +164,7 @@ def native_epoch(
     if batch_size < 1:
         raise ValueError(f"batch_size={batch_size} must be at least 1")
     if not source.fixed:
-        raise ValueError(
-            f"max_patches={source.least, source.most} draws resolutions: evaluate at one, max_patches={source.most}"
-        )
+        raise ValueError(f"max_patches={source.least, source.most} draws resolutions: evaluate at {source.most}")
     layout = _Layout(source, prefix, tokens, images_per_row)
     rows = layout.rows(np.arange(len(source)), source.grids(0, 0))
     return (layout.batch(rows[i : i + batch_size], batch_size) for i in range(0, len(rows), batch_size))
@@ -186,8 +176,6 @@ def site_of(batch: Mapping[str, Array]) -> Site:
 
 
 class _Layout:
-    """The layout of images in rows, and of rows in a batch."""
-
     def __init__(self, source: NativePatches, prefix: int, tokens: int | None, images_per_row: int | None):
         if prefix < 0:
             raise ValueError(f"prefix={prefix} must not be negative")
@@ -195,10 +183,7 @@ class _Layout:
         self.source, self.prefix, self.packed = source, prefix, tokens is not None
         self.tokens = largest if tokens is None else tokens
         if self.tokens < largest:
-            raise ValueError(
-                f"tokens={tokens} are too few for an image of {source.most} patches behind {prefix} prefix tokens: "
-                f"give {largest} at least, or a smaller max_patches"
-            )
+            raise ValueError(f"tokens={tokens} must be {largest} at least: {prefix} and {source.most} of an image")
         fit = self.tokens // (prefix + source.fewest) if self.packed else 1
         self.images_per_row = fit if images_per_row is None else images_per_row
         if self.images_per_row < 1 or (not self.packed and self.images_per_row != 1):

@@ -48,9 +48,7 @@ def tars_of(source: pathlib.Path, data_dir: pathlib.Path) -> dict[pathlib.Path, 
     names = _names(shards[0])
     for shard in shards[1:]:
         if _names(shard) != names:
-            raise ValueError(
-                f"{shard} and {shards[0]} name their classes differently: prepare them one after the other"
-            )
+            raise ValueError(f"{shard} and {shards[0]} name their classes differently: prepare them apart")
     if names:
         replace_file(data_dir / CLASSES, "".join(f"{name}\n" for name in names).encode())
     left = [shard for shard in shards if not (data_dir / f"{shard.stem}.tar").exists()]
@@ -110,10 +108,7 @@ def _rows(shard: pathlib.Path) -> Iterator[tuple[bytes | None, int | None]]:
         image, label = (columns.get(name, pyarrow.null()) for name in ("image", "label"))
         has_bytes = pyarrow.types.is_struct(image) and image.get_field_index("bytes") >= 0
         if not has_bytes or not pyarrow.types.is_integer(label):
-            raise ValueError(
-                f"{shard} has {', '.join(f'{name} of {kind}' for name, kind in columns.items())}: a set of images has a "
-                "column image with bytes, and label of integers"
-            )
+            raise ValueError(f"{shard} needs columns image, with bytes, and label, of integers; it has {[*columns]}")
         for batch in file.iter_batches(_ROWS, columns=["image", "label"]):
             batch.validate(full=True)
             for row in batch.to_pylist():

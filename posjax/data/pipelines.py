@@ -99,8 +99,7 @@ def text_batches(
       positions: "document" is a token's true offset in its document, never restarted at a window's edge;
         "window" is 0..T-1; "stream" too, in rows that are one document each. See `gather_windows`.
       ladder: schedule of the context's length over the steps; None: always the whole window.
-      process_index: this process, 0..process_count-1.
-      process_count: number of processes that share a batch.
+      process_index, process_count: see `image_batches`.
 
     Returns:
       ds with ds[step] = tokens, targets, position, segment [b, T] int32 and weight [b, T] float32, as
@@ -181,9 +180,6 @@ def epoch(ds: grain.MapDataset, start_step: int, end_step: int, workers: int = 0
     """Yields ds[start_step], ..., ds[end_step - 1], read ahead.
 
     Args:
-      ds: the batches.
-      start_step: the first step.
-      end_step: one more than the last step.
       workers: number of processes that make batches, each its own, to which `ds` is pickled; 0: a thread of this process.
         Each holds at most three batches.
     """
@@ -215,16 +211,13 @@ def _follow_parent(worker: int, count: int) -> None:
 
 
 def image_epoch(images: AnyImages, *, batch_size: int, frame: Frame | None = None, workers: int = 0) -> Iterator[Batch]:
-    """Every image once, in order; the last batch is filled up with zeros of weight 0.
+    """Returns batches of every image once, in order; zeros of weight 0 fill the last one up.
+
+    A batch is {"image": [b, h, w, c] uint8, "label": [b] int32, "weight": [b] float32}.
 
     Args:
-      images: the split, N images.
-      batch_size: b.
-      frame: makes the images one size; None takes `Images` as they are.
+      images, batch_size, frame: as in `image_batches`.
       workers: see `epoch`; only with a frame.
-
-    Returns:
-      Iterator over {"image": [b, h, w, c] uint8, "label": [b] int32, "weight": [b] float32}.
 
     Raises:
       ValueError: batch_size is below 1, or images of many sizes have no frame.
@@ -242,18 +235,15 @@ def image_epoch(images: AnyImages, *, batch_size: int, frame: Frame | None = Non
 def text_epoch(
     text: Text, *, length: int, batch_size: int, positions: str = "document", align: int | None = None
 ) -> Iterator[Batch]:
-    """Every target once, in order, in windows of `length` without overlap; filled up with segment and weight 0.
+    """Returns batches of every target once, in order, in windows of `length` without overlap, as `text_batches` has them.
+
+    Segment and weight 0 fill the last one up.
 
     Args:
       text: the split, N tokens, hence N - 1 targets.
-      length: T, tokens per window.
-      batch_size: b, windows per batch.
-      positions: as in `text_batches`.
+      length, batch_size, positions: as in `text_batches`.
       align: a multiple of `length`, say the longest length evaluated. Only the first floor((N-1) / align) * align
         targets are scored then, so every length scores exactly the same tokens. None scores all N - 1.
-
-    Returns:
-      Iterator over batches as in `text_batches`.
 
     Raises:
       ValueError: the text is shorter than a window (or than `align`) plus its last target, or align is not a multiple.

@@ -6,23 +6,22 @@ import contextlib
 import io
 import os
 import pathlib
-import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from posjax.data import cifar10
 from posjax.data.parquet_images import tars_of
 from posjax.data.sets import command, find_builder, is_prepared
 from posjax.data.tensorflow_free import TensorFlowNeeded, without_tensorflow
 from posjax.extras import install_command
-from posjax.files import locked, sha256_of
+from posjax.files import locked
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
 
-_PROBE_SECONDS = 10
+_CIFAR10 = "cifar-10-batches-bin"
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def prepare(
     Args:
       name: see `posjax.data.SETS`; other TFDS sets work if they use TensorFlow only to open files.
       data_dir: directory of prepared sets; None is TFDS's default.
-      source: directory that holds the raw files under their original names (sha256 checked); None downloads.
+      source: directory that holds the raw files under their original names (TFDS compares their sha256); None downloads.
         For cifar10 it may instead hold the unpacked folder `cifar-10-batches-bin`. For "folder" it holds parquet shards of
         pictures, which become tars in `data_dir`, see `posjax.data.parquet_images.tars_of`.
       progress: whether TFDS shows its progress bars on stderr.
@@ -78,23 +77,31 @@ def _downloads(builder: DatasetBuilder) -> pathlib.Path:
 
 def _prepare(builder: DatasetBuilder, name: str, data_dir, source, progress: bool) -> None:
     root = _downloads(builder)
-    if source is not None and name == "cifar10" and (folder := cifar10.unpacked_folder(pathlib.Path(source))):
-        cifar10.check_batches(folder)
+    if source is not None and name == "cifar10" and (folder := _unpacked(pathlib.Path(source).absolute())):
         # TFDS would fetch and unpack an archive here; give it the unpacked folder instead.
-        builder._make_download_manager = lambda **_: cifar10.Unpacked(folder.parent)
-    elif builder.MANUAL_DOWNLOAD_INSTRUCTIONS:
-        _check_by_hand(builder, name, data_dir, source)
+        manager = SimpleNamespace(downloaded_size=0, download_and_extract=lambda url: str(folder.parent))
+        builder._make_download_manager = lambda **_: manager
+    elif builder.MANUAL_DOWNLOAD_INSTRUCTIONS:  # a licence must be signed before the download
+        if source is None or not pathlib.Path(source).is_dir():
+            instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
+            again = command(name, data_dir, source="DIR")
+            raise FileNotFoundError(f"{name} has to be fetched by hand ({instructions}), then: {again}")
     elif source is not None:
         check_raw_files(builder, name, pathlib.Path(source))
     else:
         source = root / "manual" / builder.name
-        check_reachable(builder, name, data_dir, pathlib.Path(source))
     # TFDS finds earlier unpacked files by name only, and MNIST's files are named like Fashion-MNIST's.
     with tempfile.TemporaryDirectory(prefix=f"{builder.name}-", dir=root) as extracted:
-        run_builder(builder, name, root, source, extracted, progress)
+        run_builder(builder, name, data_dir, source, extracted, progress)
 
 
-def run_builder(builder: DatasetBuilder, name: str, root, source, extracted, progress: bool) -> None:
+def _unpacked(source: pathlib.Path) -> pathlib.Path | None:
+    """Returns the folder of CIFAR-10's binary batches, `source` itself or a folder in it, or None."""
+    folders = (source, source / _CIFAR10)
+    return next((folder for folder in folders if folder.name == _CIFAR10 and folder.is_dir()), None)
+
+
+def run_builder(builder: DatasetBuilder, name: str, data_dir, source, extracted, progress: bool) -> None:
     import tensorflow_datasets as tfds
     from requests.exceptions import RequestException
     from tensorflow_datasets.core.download import extractor
@@ -104,7 +111,9 @@ def run_builder(builder: DatasetBuilder, name: str, root, source, extracted, pro
     config = tfds.download.DownloadConfig(manual_dir=source, extract_dir=extracted, try_download_gcs=False)
     try:
         with without_tensorflow(), _quiet(progress):
-            builder.download_and_prepare(download_dir=root, download_config=config, file_format="array_record")
+            builder.download_and_prepare(
+                download_dir=_downloads(builder), download_config=config, file_format="array_record"
+            )
     except (TensorFlowNeeded, ImportError) as error:
         raise _not_installed(name, error) from error
     except extractor.ExtractError as error:
@@ -114,7 +123,8 @@ def run_builder(builder: DatasetBuilder, name: str, root, source, extracted, pro
     except NonMatchingChecksumError as error:
         raise ValueError(f"a raw file of {name} is not the published one: {' '.join(str(error).split())}") from error
     except (DownloadError, RequestException) as error:
-        raise ConnectionError(f"the download of {name} broke off ({error}): run it again") from error
+        again = command(name, data_dir, source="DIR")
+        raise ConnectionError(f"no download of {name} ({error}): retry, or fetch it elsewhere: {again}") from error
 
 
 def _not_installed(name: str, error: TensorFlowNeeded | ImportError) -> ValueError:
@@ -137,51 +147,11 @@ def _quiet(progress: bool) -> Iterator[None]:
         tqdm_utils.display_progress_bar(before)
 
 
-def _check_by_hand(builder: DatasetBuilder, name: str, data_dir, source) -> None:
-    """Raises for a set without `source` whose licence must be signed before a download."""
-    if source is None or not pathlib.Path(source).is_dir():
-        instructions = " ".join(builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split())
-        raise FileNotFoundError(
-            f"{name} has to be fetched by hand ({instructions}), then: {command(name, data_dir, source='DIR')}"
-        )
-
-
 def check_raw_files(builder: DatasetBuilder, name: str, source: pathlib.Path) -> None:
-    """Checks that every raw file exists and has its sha256, before anything is written."""
+    """Checks that every raw file exists before anything is written; TFDS compares their sha256."""
     if not source.is_dir():
         raise FileNotFoundError(f"--from={source} is not a directory")
-    named = [(url, info) for url, info in (builder.url_infos or {}).items() if info.filename]
-    missing = [f"{info.filename} ({url})" for url, info in named if not (source / info.filename).is_file()]
+    named = [(url, info.filename) for url, info in (builder.url_infos or {}).items() if info.filename]
+    missing = [f"{file} ({url})" for url, file in named if not (source / file).is_file()]
     if missing:
         raise FileNotFoundError(f"raw files of {name} are missing in {source}: {', '.join(missing)}")
-    for url, info in named:
-        found = sha256_of(source / info.filename)
-        if found != info.checksum:
-            raise ValueError(
-                f"{source / info.filename} is not the published file: sha256 {found}, expected {info.checksum}; "
-                f"get it again from {url}"
-            )
-
-
-def check_reachable(builder: DatasetBuilder, name: str, data_dir, manual: pathlib.Path) -> None:
-    """Requests one file from the network first: TFDS itself retries for minutes before it gives up."""
-    import requests
-    from etils import epath
-    from tensorflow_datasets.core.download import resource
-
-    cache = epath.Path(_downloads(builder), builder.name)
-    for url, info in (builder.url_infos or {}).items():
-        here = info.filename and (manual / info.filename).is_file()
-        if here or not re.match("https?://", url):
-            continue
-        if resource.is_locally_cached(cache / resource.get_dl_fname(url, info.checksum)):
-            continue
-        try:
-            with requests.get(url, stream=True, timeout=_PROBE_SECONDS) as answer:
-                answer.raise_for_status()
-        except requests.exceptions.RequestException as error:
-            raise ConnectionError(
-                f"cannot reach {url} ({type(error).__name__}): fetch {info.filename or 'it'} and the other raw files "
-                f"of {name} elsewhere, then: {command(name, data_dir, source='DIR')}"
-            ) from error
-        return

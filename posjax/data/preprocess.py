@@ -1,9 +1,7 @@
 """Turns pictures of any size, aspect and format into uint8 arrays; `posjax.data.normalise` makes floats of them later.
 
-Every resize is PIL's: separable, half-pixel centred, and antialiased when it shrinks. PIL decodes, too. 300 JPEGs of 320 to
-1600 pixels became random crops of 224; images a second on one core, bicubic (bilinear): PIL 447 (556); PIL in draft mode,
-which decodes large pictures at a half or less, with other bits, 460; simplejpeg and PIL's resize, with equal bits, 479 (604);
-OpenCV and PIL's resize 463. The resize takes most of the time, and faster ones alias. A second decoder would gain 8 %.
+Every resize is PIL's: separable, half-pixel centred, and antialiased when it shrinks. PIL decodes, too: a second decoder
+would gain 8 %, since the resize takes most of the time, and faster ones alias.
 """
 
 from __future__ import annotations
@@ -125,34 +123,6 @@ def preprocess(
     return out
 
 
-def preprocess_native(
-    source: Source, *, patch_size: int, max_patches: int, channels: int = 3, resample: str = "bicubic"
-) -> np.ndarray:
-    """Resizes a picture to whole patches, at most `max_patches`, nearly in its aspect: see `native_grids`.
-
-    Returns:
-      [rows * patch_size, columns * patch_size, channels] uint8.
-
-    Raises:
-      ValueError: the picture cannot be read, the filter is unknown, or patch_size or max_patches is below 1.
-    """
-    if patch_size < 1:
-        raise ValueError(f"patch_size={patch_size} must be at least 1 pixel")
-    pixels = read_image(source, channels=channels)
-    rows, columns = native_grid(*pixels.shape[:2], max_patches)
-    return resize(pixels, (rows * patch_size, columns * patch_size), resample)
-
-
-def native_grid(height: int, width: int, max_patches: int) -> tuple[int, int]:
-    """Returns (rows, columns) of `native_grids` for one image.
-
-    >>> native_grid(480, 640, max_patches=64), native_grid(1080, 1920, max_patches=64)
-    ((7, 9), (6, 10))
-    """
-    rows, columns = native_grids(np.array([[height, width]]), max_patches)[0].tolist()
-    return rows, columns
-
-
 def native_grids(size: np.ndarray, max_patches: int | np.ndarray) -> np.ndarray:
     """The numbers of patches, down and across, of an image: NaFlex's rule (big_vision, SigLIP 2, arXiv 2502.14786).
 
@@ -191,11 +161,9 @@ def resize(pixels: np.ndarray, size: tuple[int, int], resample: str = "bicubic")
     Raises:
       ValueError: the filter is unknown.
     """
-    return (
-        pixels
-        if pixels.shape[:2] == tuple(size)
-        else pixels_of(resize_image(open_image(pixels, channels=pixels.shape[2]), size, resample))
-    )
+    if pixels.shape[:2] == tuple(size):
+        return pixels
+    return pixels_of(resize_image(open_image(pixels, channels=pixels.shape[2]), size, resample))
 
 
 def resize_image(picture: Image.Image, size: tuple[int, int], resample: str) -> Image.Image:
@@ -236,21 +204,17 @@ def _upright(picture: Image.Image, kind: str, name: str) -> Image.Image:
     if picture.getexif().get(ExifTags.Base.Orientation, 1) != 1:
         picture = ImageOps.exif_transpose(picture)
     if picture.mode.startswith("I"):
-        picture = Image.fromarray(_of_16_bits(np.asarray(picture), name))
+        levels = np.asarray(picture)
+        if levels.min() < 0 or levels.max() > 65535:
+            raise ValueError(f"{name} holds levels {levels.min()}..{levels.max()}: convert it to 8 or 16 bits first")
+        picture = Image.fromarray(np.round(levels / 257).astype(np.uint8))
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         picture = Image.alpha_composite(Image.new("RGBA", picture.size, "white"), picture)
     return picture if picture.mode == kind else picture.convert(kind)
 
 
-def _of_16_bits(levels: np.ndarray, name: str) -> np.ndarray:
-    if levels.min() < 0 or levels.max() > 65535:
-        raise ValueError(f"{name} holds levels {levels.min()}..{levels.max()}: convert it to 8 or 16 bits first")
-    return np.round(levels / 257).astype(np.uint8)
-
-
 def _checked(array: np.ndarray) -> np.ndarray:
-    """Returns [h, w, c] uint8 of an array [h, w] or [h, w, c]."""
     array = array[..., None] if array.ndim == 2 else array
     if array.ndim != 3 or array.shape[2] not in (1, 3, 4) or array.dtype != np.uint8 or not array.size:
         raise ValueError(f"an image is [h, w], or [h, w, 1, 3 or 4], of uint8, got {array.shape} of {array.dtype}")

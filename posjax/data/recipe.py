@@ -102,10 +102,7 @@ class Recipe(NamedTuple):
             if not isinstance(operation, InceptionCrop):
                 return operation
             if operation.size not in (None, (height, width), size):
-                raise ValueError(
-                    f"{operation} differs from the model's images of {height}x{width}: give the crop no size, and set "
-                    "data.image_size"
-                )
+                raise ValueError(f"{operation} differs from the model's images of {height}x{width}: give it no size")
             return replace(operation, size=size)
 
         return Recipe(tuple(map(of, self.operations)))

@@ -240,10 +240,7 @@ def _room(task: str, size: int, needed: int) -> None:
 def _alphabets(task: str, words: Words, **least: int) -> None:
     for name, count in least.items():
         if len(getattr(words, name)) < count:
-            raise ValueError(
-                f"{task} takes {count} {name} that are one token each, of which {words.tokenizer.name} has "
-                f"{len(getattr(words, name))}: leave it out of retrieval.tasks; passkey and needle take any tokenizer"
-            )
+            raise ValueError(f"leave {task} out: it takes {count} {name} of one token, {words.tokenizer.name} has less")
 
 
 def _asked(

@@ -126,14 +126,7 @@ def resolve_data_dir(data_dir: str | os.PathLike | None, name: str = "") -> path
     """Returns the directory of prepared sets: `data_dir`, or TFDS's default ($TFDS_DATA_DIR or ~/tensorflow_datasets).
 
     Of an address, the set `name` (without a name, everything) is copied to this machine, see `posjax.remote.local_copy`.
-
-    Raises:
-      ValueError: the path holds **, which TFDS takes for a pattern.
     """
-    if "**" in os.fspath(data_dir or ""):
-        raise ValueError(
-            f"data_dir={str(data_dir)!r}: tensorflow-datasets takes ** for a pattern; give another directory"
-        )
     if data_dir is None:
         from tensorflow_datasets.core import constants
 
@@ -170,18 +163,12 @@ def find_builder(name: str, data_dir: str | os.PathLike | None = None) -> Datase
     if name in bundled:
         return bundled[name](data_dir=resolve_data_dir(data_dir, name), file_format="array_record")
     if source_of(name):
-        raise ValueError(
-            f"{name!r} is registered by your own code, which is read as it is: there is nothing to prepare"
-        )
+        raise ValueError(f"{name!r} is registered by your own code, which is read as it is: prepare nothing")
     if name == "folder":
-        raise ValueError(
-            "a folder of pictures is read as it is: load_native_images('folder', split, DIR), --config.data.data_dir=DIR "
-            "with data.image_size or data.mode='native'; text of your own is --config.data.files=DIR"
-        )
+        raise ValueError("a folder is read as it is: set data.data_dir for pictures, data.files for texts")
     if name in SYNTHETIC:
         raise ValueError(
-            f"{name!r} is random, for trainings and plans alone: {SYNTHETIC_IMAGES} are for classification of one size, "
-            f"{SYNTHETIC_TOKENS} for language models, and nothing is prepared"
+            f"{name!r} is random: {SYNTHETIC_IMAGES} for classification, {SYNTHETIC_TOKENS} for language models"
         )
     if not _NAME.fullmatch(name):
         raise ValueError(_unknown(name))

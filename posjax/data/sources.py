@@ -29,11 +29,8 @@ def images_of(source: Source, split: str, data_dir: str | os.PathLike | None) ->
       ValueError: the images differ in size, or the function's result is malformed.
     """
     images, label = labelled(source, split, data_dir)
-    if sizes := {image.shape for image in images} - {images[0].shape}:
-        raise ValueError(
-            f"{source.name!r} mixes images of {images[0].shape} and {sorted(sizes)[0]}: give data.image_size, or "
-            "data.mode='native'"
-        )
+    if {image.shape for image in images} != {images[0].shape}:
+        raise ValueError(f"{source.name!r} mixes sizes of images: give data.image_size, or data.mode='native'")
     image = np.stack(images)
     return Images(source.name, image, label, len(source.classes), digest_of(image, label), source.classes)
 
@@ -63,20 +60,14 @@ def labelled(source: Source, split: str, data_dir) -> tuple[list[np.ndarray], np
         raise ValueError(f"{source.name!r} is a set of images: its function returns (images, labels)")
     images, label = list(found[0]), np.asarray(found[1])
     if not images or label.shape != (len(images),) or not np.issubdtype(label.dtype, np.integer):
-        raise ValueError(
-            f"split {split!r} of {source.name!r} needs an integer label for each of one or more images, got {len(images)} "
-            f"images and labels {label.shape} of {label.dtype}"
-        )
+        raise ValueError(f"{source.name!r} needs an integer for each image, got {label.shape} of {label.dtype}")
     if label.min() < 0 or label.max() >= len(source.classes):
-        raise ValueError(
-            f"labels of {source.name!r} must lie in 0..{len(source.classes) - 1}, one of its {len(source.classes)} classes; "
-            f"got {label.min()}..{label.max()}"
-        )
+        raise ValueError(f"{source.name!r} has labels {label.min()}..{label.max()}, not 0..{len(source.classes) - 1}")
     try:
-        return [_image(np.asarray(image)) for image in images], label.astype(np.int32)
+        arrays = [np.asarray(image) for image in images]
+        grey = [image.ndim == 2 or image.shape[-1] == 1 for image in arrays]
+        return [read_image(x, channels=1 if g else 3) for x, g in zip(arrays, grey, strict=True)], label.astype(
+            np.int32
+        )
     except ValueError as error:
         raise ValueError(f"images of {source.name!r}: {error}") from None
-
-
-def _image(image: np.ndarray) -> np.ndarray:
-    return read_image(image, channels=1 if image.ndim == 2 or image.shape[-1] == 1 else 3)

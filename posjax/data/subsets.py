@@ -28,7 +28,6 @@ def split_among(split: str, there: Collection[str], whose: str) -> str:
     """Returns a set's own name for a split: "validation", "valid", "val" and "dev" are synonyms, in upper or lower case.
 
     Args:
-      split: the split.
       there: names of the set's splits.
       whose: the set's name in messages.
 

@@ -21,6 +21,9 @@ class TensorFlowNeeded(AttributeError):
     """A builder asked for a part of TensorFlow that has no stand-in."""
 
 
+_ERRORS = ("UnimplementedError", "ResourceExhaustedError", "NotFoundError")  # which TFDS names in `except` clauses
+
+
 class _Module(SimpleNamespace):
     def __getattr__(self, attribute: str):
         raise TensorFlowNeeded(f"tensorflow's {attribute!r} has no stand-in")
@@ -57,11 +60,6 @@ def _local(function: Callable) -> Callable:
     return checked
 
 
-def _errors(*names: str) -> SimpleNamespace:
-    """Exception types that TFDS names in `except` clauses; nothing here raises them."""
-    return SimpleNamespace(**{name: type(name, (Exception,), {}) for name in names})
-
-
 def _stand_in() -> _Module:
     gfile = _Module(
         GFile=_local(_open),
@@ -76,7 +74,7 @@ def _stand_in() -> _Module:
     return _Module(
         __version__="0",
         compat=_Module(as_text=os.fsdecode),
-        errors=_errors("UnimplementedError", "ResourceExhaustedError", "NotFoundError"),
+        errors=SimpleNamespace(**{name: type(name, (Exception,), {}) for name in _ERRORS}),
         executing_eagerly=lambda: True,
         image=_Module(encode_png=encode_png),
         io=_Module(gfile=gfile),

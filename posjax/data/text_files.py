@@ -11,7 +11,6 @@ from posjax.extras import require
 from posjax.jsonl import parse_json
 
 _PACKED = {".xz": lzma.open, ".gz": gzip.open}
-_FEATHER = b"ARROW1"  # the first bytes of Arrow's format with random access
 _ROWS = 256  # of a table, which are read together
 _PLAIN = (".md", ".rst", ".text", ".txt")
 _COLUMNAR = (".arrow", ".parquet")
@@ -69,9 +68,7 @@ def _lines(path: pathlib.Path) -> Iterator[tuple[bytes, int]]:
                 line.decode("utf-8")
                 yield line, file.tell()
         except (lzma.LZMAError, zlib.error, EOFError, OSError, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"{path.name} cannot be read as text ({error}): it must be UTF-8, plain or packed by xz or gzip"
-            ) from None
+            raise ValueError(f"{path.name} is not UTF-8, plain or packed by xz or gzip: {error}") from None
 
 
 def _objects(path: pathlib.Path, field: str) -> Iterator[tuple[str, int]]:
@@ -81,9 +78,7 @@ def _objects(path: pathlib.Path, field: str) -> Iterator[tuple[str, int]]:
         where = f"{path.name}, line {number}"
         row = parse_json(line, where)
         if field not in row:
-            raise ValueError(
-                f"{where} has no text {field!r} but {', '.join(row)}: set data.text_field to the one that is read"
-            )
+            raise ValueError(f"{where} has no text {field!r} but {', '.join(row)}: set data.text_field to one")
         if not isinstance(row[field], str | None):
             raise ValueError(f"{where}: {field!r} holds {type(row[field]).__name__}, not text")
         yield row[field] or "", read
@@ -117,9 +112,6 @@ def _arrow(path: pathlib.Path, field: str) -> Iterator[tuple[Any, int]]:
     import pyarrow.ipc
 
     file = pyarrow.memory_map(str(path))
-    if file.read(len(_FEATHER)) == _FEATHER:
-        raise ValueError(f"{path.name} is an Arrow file with random access (Feather), not a stream: save it as parquet")
-    file.seek(0)
     schema = pyarrow.ipc.open_stream(file).schema
     _check_column(path, schema, field)
     file.seek(0)
@@ -132,9 +124,7 @@ def _check_column(path: pathlib.Path, schema: Any, field: str) -> None:
     import pyarrow
 
     if field not in schema.names:
-        raise ValueError(
-            f"{path.name} has no column {field!r} but {', '.join(schema.names)}: set data.text_field to the one that is read"
-        )
+        raise ValueError(f"{path.name} has no {field!r} but {', '.join(schema.names)}: set data.text_field to one")
     kind = schema.field(field).type
     kind = kind.value_type if pyarrow.types.is_dictionary(kind) else kind
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):

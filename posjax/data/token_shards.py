@@ -145,9 +145,7 @@ def _checked(path: pathlib.Path, tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns the index of shards that a tokenizer made."""
     about = read_index(path)
     if about["shards"] is None:
-        raise ValueError(
-            f"the shards in {path.parent} are not all there: run the same experiments.prepare --files again"
-        )
+        raise ValueError(f"the shards in {path.parent} are not all there: run experiments.prepare --files again")
     if about["tokenizer"] != tokenizer.digest:
         raise ValueError(
             f"the tokens in {path.parent} were made by {about['name']}, not by {tokenizer.name}: set data.tokenizer to it"
@@ -184,7 +182,6 @@ def _by_others(folder: pathlib.Path, kinds: set[Format], tokenizer: Tokenizer) -
 
 
 def _found_starts(path: pathlib.Path, kind: Format, count: int) -> np.ndarray:
-    """Returns the places of the token that opens documents."""
 
     def find() -> np.ndarray:
         found = []

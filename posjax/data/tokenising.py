@@ -92,11 +92,7 @@ def tokenise(
 
 
 def _begin(out: pathlib.Path, about: dict[str, Any]) -> Tokenised | None:
-    """Writes the index of a folder without shards; returns the numbers of one that is finished.
-
-    Raises:
-      ValueError: the folder belongs to other files, or to another tokenizer.
-    """
+    """Writes the index of a folder without shards; returns the numbers of one that is finished."""
     for left in out.glob(".*.bin.*"):  # of processes that were killed
         left.unlink()
     index = out / INDEX
@@ -148,7 +144,6 @@ def _groups(found: Iterable[tuple[pathlib.Path, str | None]]) -> list[_Group]:
 
 
 def _record(out: pathlib.Path, group: _Group) -> pathlib.Path:
-    """Returns the file that says the shards of a group that is done."""
     return out / f".{group.stem}.json"
 
 
@@ -162,7 +157,10 @@ def _write_group(
         if not path.exists():  # groupby skips the rest of a part
             _write_shard(path, (text for _, text in part), tokenizer, threads)
         if path.exists():  # not if all texts of it were empty
-            shards[path.name] = _described(path)
+            _, tokens = open_shard(path)
+            documents = len(np.load(starts_path(path), "r", allow_pickle=False))
+            digest = hashlib.sha256(tokens.data).hexdigest()
+            shards[path.name] = {"tokens": len(tokens), "documents": documents, "sha256": digest}
     replace_file(_record(out, group), json.dumps(shards).encode())
 
 
@@ -214,13 +212,6 @@ def _batches(texts: Iterator[bytes], most: int) -> Iterator[list[bytes]]:
     yield batch
 
 
-def _described(path: pathlib.Path) -> dict[str, Any]:
-    """Returns what the index says of a shard."""
-    _, tokens = open_shard(path)
-    documents = len(np.load(starts_path(path), "r", allow_pickle=False))
-    return {"tokens": len(tokens), "documents": documents, "sha256": hashlib.sha256(tokens.data).hexdigest()}
-
-
 class Stopped(Exception):
     """The first process is at its end."""
 
@@ -242,9 +233,7 @@ def _in_processes(groups: Sequence[_Group], given: tuple, count: int, advance: C
                 for each in done:
                     each.result()
         except BrokenProcessPool:
-            raise ValueError(
-                "a process was killed, perhaps for its memory: give fewer --processes, and go on"
-            ) from None
+            raise ValueError("a process was killed, perhaps for its memory: go on with fewer --processes") from None
         finally:
             stop.set()
             pool.shutdown(cancel_futures=True)

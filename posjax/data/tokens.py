@@ -98,9 +98,7 @@ def tokenizer_of(text: Text, given: Tokenizer) -> Tokenizer:
 
 
 class _RustErrors:
-    """Makes errors of Rust name the file: a panic, which is not an `Exception` and has no importable class, a ValueError, or
-    a bare `Exception`, for example for an unknown word in a vocabulary without an unknown token.
-    """
+    """Makes errors of Rust name the file: a panic, which has no importable class, a ValueError, or a bare `Exception`."""
 
     def __init__(self, path: str):
         self._path = path
@@ -130,9 +128,7 @@ def load_tokenizer(path: str | os.PathLike | None, bos: bool | None = None) -> T
     path = pathlib.Path(local_copy(os.fspath(path)))
     path = path / FILE if path.is_dir() else path
     if not path.is_file():
-        raise FileNotFoundError(
-            f"there is no tokenizer {str(path)!r}: give a tokenizer.json or a folder that holds one, or 'bytes'"
-        )
+        raise FileNotFoundError(f"there is no tokenizer {str(path)!r}: give a tokenizer.json, its folder, or 'bytes'")
     require(str(path), "tokenizers")
     import tokenizers
 

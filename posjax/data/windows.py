@@ -67,10 +67,7 @@ def check_windows(text: Text, length: int, positions: str) -> None:
     if length < 1:
         raise ValueError(f"length={length} must be at least 1")
     if len(text) < length + 1:
-        raise ValueError(
-            f"{text.name!r} has {len(text):,} tokens, fewer than one window of length={length} and its last target; "
-            f"use length <= {len(text) - 1}"
-        )
+        raise ValueError(f"{text.name!r} has {len(text):,} tokens: length={length} must be at most {len(text) - 1}")
 
 
 def gather_windows(text: Text, offset: np.ndarray, valid: np.ndarray, positions: str) -> Batch:

@@ -232,12 +232,10 @@ def _titled(figure: Figure, part: Part, note: str = "") -> Figure:
 
 
 def _token_axis(site: Site) -> str:
-    """The names of the tokens, in order, along an axis of a picture."""
     return "position" if site.position.ndim == 1 and not np.any(site.prefix) else "token"
 
 
 def _grid_of(site: Site) -> tuple[int, int] | None:
-    """(height, width) where the tokens stand on a grid of two axes."""
     if site.position.ndim == 1 or site.position.shape[1] != 2:
         return None
     on = np.asarray(site.position)[np.asarray(site.prefix) == 0]

@@ -172,8 +172,11 @@ def gap(*pairs: tuple[Any, Any]) -> float:
 def hooks_return_their_shapes(runs: Runs) -> float:
     """Calls each hook of each part, on a tile of 5 queries and all keys; a method that is nearly one fails."""
     w = runs.world
-    for part in placed_parts(w.encoding, w.params, w.site):
-        _refuse_misspelt(part.encoding)
+    for e in (part.encoding for part in placed_parts(w.encoding, w.params, w.site)):
+        for name in dir(e):
+            near = difflib.get_close_matches(name, HOOKS.keys() - e.hooks, n=1, cutoff=0.8)
+            if near and callable(getattr(e, name)) and not hasattr(Encoding, name):
+                raise HookError(f"{name} is no hook, and is never called: did you mean {near[0]}?")
 
     def call():
         for part in placed_parts(w.encoding, w.params, w.site):
@@ -186,13 +189,6 @@ def hooks_return_their_shapes(runs: Runs) -> float:
     with contextlib.suppress(jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError):
         jax.eval_shape(call)  # compiles nothing
     return 0.0
-
-
-def _refuse_misspelt(e: Encoding) -> None:
-    for name in dir(e):
-        near = difflib.get_close_matches(name, HOOKS.keys() - e.hooks, n=1, cutoff=0.8)
-        if near and callable(getattr(e, name)) and not hasattr(Encoding, name):
-            raise HookError(f"{name} is no hook, and is never called: did you mean {near[0]}?")
 
 
 def _call_on_tile(e: Encoding, params: Params, qkv, site: Site) -> None:

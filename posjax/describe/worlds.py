@@ -84,9 +84,7 @@ def site_from(hook: str, value: Any, count: int) -> Site:
         raise HookError(f"{hook} returned {type(value).__name__}, expected the site: site._replace(...)")
     for leaf in jax.tree.leaves(value):
         if np.shape(leaf)[:1] != (count,):
-            raise HookError(
-                f"{hook} returned a site with a leaf of {list(np.shape(leaf))}, expected a row for each of {count}"
-            )
+            raise HookError(f"{hook} returned a site with a leaf of {list(np.shape(leaf))}, expected {count} rows")
     return value
 
 
@@ -100,10 +98,7 @@ def axes_taken(encoding: Encoding) -> tuple[int, ...]:
         return encoding.dimensions
     parts = getattr(encoding, "members", ())
     each = "; ".join(f"{part} takes {' or '.join(map(str, part.dimensions)) or 'none'}" for part in parts)
-    raise ValueError(
-        f"no number of position axes suits all parts of {encoding}{f' ({each})' * bool(each)}: leave one out, or change its "
-        "arguments"
-    )
+    raise ValueError(f"no number of position axes suits all parts of {encoding}{f' ({each})' * bool(each)}")
 
 
 def normal(seed: int, *shape: int) -> jax.Array:

@@ -38,8 +38,7 @@ class Entry(NamedTuple):
         another along its first axis.
       ours: path of the parameter. Several paths are stacked along the tensor's axis "s".
       axes: "tensor's axes -> parameter's axes": letters, (groups) laid out in one axis, and 1 for an axis of length 1. "h"
-        is the number of heads, "x" is 3 (query, key and value); callers of the functions
-        below may give sizes of more letters.
+        is the number of heads, "x" is 3 (query, key and value).
       optional: a file may lack the tensor, or some of its slices along "n"; the parameter is then zeros, and zeros need not
         be written.
       without: (index, count) of the parameter's rows that the file lacks; they are zeros.
@@ -135,9 +134,7 @@ def read_entries(
     unknown = {path for path in promised - expected.keys() if not re.fullmatch(unread, path)}
     if left or unknown:
         names = left or [name for entry, _ in plan if unknown & set(entry.paths) for name in entry.names]
-        raise ValueError(
-            f"the file holds {len(names)} tensors that this model has no place for: {_some(names)}; nothing is read in part"
-        )
+        raise ValueError(f"the file holds {len(names)} tensors that this model has no place for: {_some(names)}")
     found = {path: put(path, np.zeros(expected[path], np.float32)) for path in zeros}
     for entry, there in plan:
         if not expected.keys() & set(entry.paths):
@@ -147,16 +144,12 @@ def read_entries(
             if path not in expected:
                 continue
             if tuple(array.shape) != tuple(expected[path]):
-                raise ValueError(
-                    f"{path} is {list(expected[path])} in a model of these sizes, but {entry.theirs} of the file gives "
-                    f"{list(array.shape)}"
-                )
+                raise ValueError(f"{path} is {list(expected[path])}, but {entry.theirs} gives {list(array.shape)}")
             found[path] = put(path, array)
     return found
 
 
 def _planned(entries: Iterable[Entry], tensors: Mapping[str, Any]) -> list[tuple[Entry, list[str]]]:
-    """The entries to read, each with its names that the file has."""
     plan: list[tuple[Entry, list[str]]] = []
     promised: set[str] = set()
     for entry in entries:
@@ -249,7 +242,6 @@ def _moved(entry: Entry, array: np.ndarray, before: _Groups, after: _Groups, siz
 
 
 def _stacks(theirs: _Groups) -> bool:
-    """Whether several parameters are stacked in one tensor."""
     return any("s" in group for group in theirs)
 
 
@@ -343,10 +335,7 @@ def _sizes(entry: Entry, groups: _Groups, shape: Sequence[int], known: Mapping[s
         sizes |= dict.fromkeys(unknown, size // product)
     if not fits:
         given = ", ".join(f"{letter}={size}" for letter, size in known.items())
-        raise ValueError(
-            f"{' and '.join(entry.names)} has the shape {list(shape)}, which is not {entry.axes.split(' -> ')[0]!r} with "
-            f"{given} (h is the number of heads)"
-        )
+        raise ValueError(f"{' and '.join(entry.names)} has the shape {list(shape)}, not {entry.axes} with {given}")
     return sizes
 
 

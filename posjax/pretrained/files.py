@@ -85,10 +85,7 @@ class WeightsFile(Mapping[str, np.ndarray]):
             raise ValueError(f"weights are read from .npz and .safetensors files, and {path} is neither")
         weights = _READERS[path.suffix](path)
         if adapter := next((name for name in weights if ".lora_" in name), None):
-            raise ValueError(
-                f"{path} holds PEFT's adapters ({adapter}), which are read merged into the model: save "
-                "peft_model.merge_and_unload()"
-            )
+            raise ValueError(f"{path} holds adapters ({adapter}): save peft_model.merge_and_unload()")
         for wrapper in _WRAPPERS * 2:
             if weights.shapes and all(name.startswith(wrapper) for name in weights):
                 weights = weights.renamed({name.removeprefix(wrapper): name for name in weights})
@@ -162,10 +159,7 @@ def _inside(folder: Path) -> Path:
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     named = read_json(index).get("weight_map")
     if whole.exists() and isinstance(named, dict) and whole.name not in named.values():
-        raise ValueError(
-            f"{folder} holds {whole.name} and {index.name}, which indexes other files: remove the files of the other model, "
-            "or give the file of weights or the index itself"
-        )
+        raise ValueError(f"{folder} holds {whole.name} and {index.name} of other files: remove one, or give a file")
     for path in (index, whole):
         if path.exists():
             return path
@@ -224,10 +218,8 @@ def _shards(path: Path) -> WeightsFile:
     if not index or not isinstance(index, dict):
         raise ValueError(f"{path} has no weight_map: it is not an index of safetensors files")
     for name in index.values():
-        if not isinstance(name, str) or Path(name).name != name or Path(name).suffix != ".safetensors":
-            raise ValueError(
-                f"the weight_map of {path} has {name!r}, which is not the name of a safetensors file beside it"
-            )
+        if not isinstance(name, str) or Path(name).name != name:
+            raise ValueError(f"the weight_map of {path} has {name!r}, which is not the name of a file beside it")
     files = {name: _safetensors(path.parent / name) for name in sorted(set(index.values()))}
     if lacking := sorted(name for name, file in index.items() if name not in files[file].shapes):
         raise ValueError(f"{path} promises {lacking[0]} in {index[lacking[0]]}, which does not hold it")

@@ -25,9 +25,7 @@ def refuse_overflow(path: str, array: Any, dtype: Any) -> None:
     """Raises ValueError for a parameter that holds numbers too large for a type of floats."""
     largest = max(float(array.max(initial=0)), -float(array.min(initial=0)))
     if float(np.finfo(dtype).max) < largest < np.inf:
-        raise ValueError(
-            f"{path} has {largest:.3g}, which {np.dtype(dtype).name} does not hold: load as bfloat16 or float32"
-        )
+        raise ValueError(f"{path} has {largest:.3g}, too large for {np.dtype(dtype).name}: load as bfloat16 or float32")
 
 
 def tree_of(like: Any, leaves: Mapping[str, Any]) -> Any:

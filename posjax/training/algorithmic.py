@@ -41,9 +41,7 @@ class Algorithmic:
         self._config, given = config, config.data
         self._lengths = tuple(sorted(config.eval_lengths))
         if not self._lengths or self._lengths[0] < 1 or config.eval_examples < 1:
-            raise ValueError(
-                f"eval_lengths={self._lengths} must be lengths of at least 1, and eval_examples={config.eval_examples} too"
-            )
+            raise ValueError(f"eval_lengths={self._lengths}, eval_examples={config.eval_examples} must be at least 1")
         self._problems = {
             name: once(
                 splits,
@@ -62,9 +60,7 @@ class Algorithmic:
             _refuse_sums(config.model.encoding)
         for name, each in self._problems.items():
             if each.symbols > self._own.symbols:
-                raise ValueError(
-                    f"data.others: {name} has {each.symbols} symbols, {given.name} only {self._own.symbols}"
-                )
+                raise ValueError(f"data.others: {name} has {each.symbols} symbols, {given.name} {self._own.symbols}")
         longest = max(given.length, *self._lengths)
         self._tokens = max(self._rows.tokens(each, longest) for each in self._problems.values())
         self.digest = "".join(each.digest for each in self._problems.values())
@@ -91,7 +87,6 @@ class Algorithmic:
         return self._problems[self._config.data.name]
 
     def _at_least(self, field: str, needed: int) -> int:
-        """Returns a field of the model's config, or the number needed if it is None; refuses a smaller one."""
         given = self._config.model.get(field)
         if given is not None and given < needed:
             raise ValueError(f"model.{field}={given} is below the {needed} that {self._config.data.name} takes")
@@ -136,22 +131,18 @@ class Algorithmic:
         }
 
     def summed_up(self, metrics):
-        """Returns the metrics of the class, from {metric: {"name@length": [R]}}."""
-        found = {}
+        """Returns the metrics of the class, which `evaluate` reports, from {metric: {"name@length": [R]}}."""
+        found, given = {}, self._config.data
         for metric, sets in metrics.items():
             apart = {tuple(name.rsplit("@", 1)): values for name, values in sets.items()}
-            held_out = [values for at, values in apart.items() if self._is_held_out(*at)]
+            held_out = [values for (name, n), values in apart.items() if int(n) > given.length or name != given.name]
+            held_out = held_out or [*sets.values()]
             found[metric] = sum(held_out) / len(held_out)
         for metric, sets in metrics.items():
             for name in self._problems:
                 of = "" if name == self._config.data.name else f", {name}"
                 found[f"{metric} by length{of}"] = {str(n): sets[f"{name}@{n}"] for n in self._lengths}
         return found
-
-    def _is_held_out(self, name: str, length: str) -> bool:
-        given = self._config.data
-        longer = int(length) > given.length or name != given.name
-        return longer or (max(self._lengths) <= given.length and len(self._problems) == 1)
 
     def logits(self, params, batch, **options):
         site = Site(batch["position"], batch["segment"], jnp.zeros_like(batch["segment"]))
@@ -162,7 +153,4 @@ def _refuse_sums(pattern: str) -> None:
     """Refuses encodings that add up tokens by position: coupled positions fall back to the start of the question."""
     for encoding in parse_layers(pattern):
         if encoding.observes or reads_rows(encoding):
-            raise ValueError(
-                f"data.positions='coupled' do not rise along a row, and {encoding} adds up tokens in the order of "
-                "positions: it would read the answer; use data.positions='order'"
-            )
+            raise ValueError(f"data.positions='coupled' show {encoding} the answer: take data.positions='order'")

@@ -7,11 +7,6 @@ leaf) and a seal (the sha256 of every file), which is written before orbax commi
     <directory>/<step>/tree/...             orbax, a flat {tree path: leaf}
     <directory>/<step>/record/record.json   step, metrics, dtype and shape of every leaf
     <directory>/<step>/record/seal.json     sha256 of record.json and of every file under tree/
-
-Example:
-  with Checkpoints(workdir / "checkpoints", best="eval_loss") as checkpoints:
-    restored = checkpoints.restore(jax.eval_shape(init, key))    # None: nothing saved yet
-    checkpoints.save(step, state, {"eval_loss": 1.2})
 """
 
 import contextlib
@@ -20,7 +15,6 @@ import errno
 import json
 import logging as std_logging
 import math
-import os
 import pathlib
 import re
 import shutil
@@ -38,8 +32,6 @@ from posjax.files import free_bytes, room, sha256_of
 from posjax.jsonl import parse_json, strict
 from posjax.remote import publish
 from posjax.training.processes import any_process, is_first, is_loss, synced
-
-__all__ = ["CheckpointError", "Checkpoints"]
 
 PyTree = Any
 _RECORD, _SEAL = "record/record.json", "record/seal.json"
@@ -62,10 +54,9 @@ class Checkpoints:
     """The checkpoints of one run, in one directory, written by one job and read by any number.
 
     Args:
-      directory: where the steps live; made by the first `save`, never by reading.
+      directory: made by the first `save`, never by reading.
       keep_last: number of newest steps to keep (>= 1).
-      best: name of the metric whose best step is kept as well, whatever its age; None keeps the newest only.
-      best_mode: "min" or "max".
+      best, best_mode: name of the metric whose best step ("min" or "max") is kept as well; None keeps the newest only.
 
     Raises:
       ValueError: orbax would read the directory's name as a pattern.
@@ -81,9 +72,7 @@ class Checkpoints:
     ):
         self.directory = pathlib.Path(directory).absolute()
         if re.search(r"[\[*\\]", str(self.directory)):
-            raise ValueError(
-                f"checkpoints cannot lie in {self.directory}: take a folder without [, * and \\ in its path"
-            )
+            raise ValueError(f"checkpoints cannot lie in {self.directory}: take a path without [, * and \\")
         std_logging.getLogger("absl").addFilter(_not_orbax_chatter)
         self._keep_last, self._best, self._sign = keep_last, best, 1.0 if best_mode == "min" else -1.0
         self._scores: dict[int, float] = {}  # step -> metric, the lower the better
@@ -135,15 +124,9 @@ class Checkpoints:
             ) from error
 
     def steps(self) -> list[int]:
-        """Returns the complete steps on disk, in increasing order (after waiting for a save under way).
-
-        Raises:
-          NotADirectoryError: a file is in the way; orbax would wait for minutes before it says so.
-        """
+        """Returns the complete steps on disk, in increasing order (after waiting for a save under way)."""
         self.wait()
         synced("checkpoints are written")
-        if self.directory.exists() and not self.directory.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(self.directory))
         return self._steps_there()
 
     def _steps_there(self) -> list[int]:
@@ -158,6 +141,7 @@ class Checkpoints:
           step: >= 0 and greater than every step already there.
           tree: any pytree of arrays, typed PRNG keys and Python bool/int/float.
           metrics: numbers of this step; should hold the metric named by `best`.
+
         Raises:
           TypeError, ValueError: a leaf (named by its path) cannot be stored.
           CheckpointError: `step` is not newer than the steps there; this save, or the one before it, failed.
@@ -169,10 +153,7 @@ class Checkpoints:
         args = ocp.args.Composite(tree=ocp.args.StandardSave(leaves), record=_RecordArgs(json.dumps(record)))
         newest = max(set(self.steps()) - self._damaged, default=-1)
         if step <= newest:
-            raise CheckpointError(
-                f"cannot save step {step}: {self.directory} already holds step {newest}; continue from that step, "
-                "remove the later ones, or use another directory"
-            )
+            raise CheckpointError(f"cannot save step {step}: {self.directory} holds {newest}; go on from there")
         self.check_room(step, tree)  # tensorstore would speak of it in many lines
         with self._failing_as_one(step):
             manager = self._writer()
@@ -194,8 +175,7 @@ class Checkpoints:
 
         Args:
           abstract: the tree expected back: arrays or `jax.ShapeDtypeStruct`s, with a sharding where it matters
-            (the default is this process's first device), numpy arrays to get numpy, Python scalars to get those. nan is a
-            number that checkpoints of older versions may lack, and then comes back.
+            (the default is this process's first device), numpy arrays to get numpy, Python scalars to get those.
         Raises:
           CheckpointError: checkpoints exist but none is intact; `step` is not there; or the tree saved differs from
             `abstract` (a changed config): names the first path that does. Nothing is deleted or overwritten.
@@ -213,15 +193,15 @@ class Checkpoints:
                 continue
             return candidate, jax.tree.unflatten(jax.tree.structure(abstract), [leaves[path] for path in wanted])
         if reasons:
-            raise CheckpointError(
-                f"no usable checkpoint in {self.directory} ({'; '.join(reasons)}). Put back a copy of it, or move the "
-                "directory away to start afresh"
-            )
+            raise CheckpointError(f"no usable checkpoint in {self.directory} ({'; '.join(reasons)}): put back a copy")
         return None
 
     def _writer(self) -> ocp.CheckpointManager:
         if self._manager is None:
-            self._set_aside_damaged()
+            for step in self._damaged if is_first() else ():  # the resumed run can save it again, and nothing is lost
+                (self.directory / str(step)).rename(self.directory / f"damaged-{step}-{time.time_ns()}")
+            synced("damaged checkpoints are set aside")
+            self._damaged.clear()
             for step in self._steps_there():
                 with contextlib.suppress(_DamagedError):
                     self._score(step, _unseal(self.directory / str(step))[1]["metrics"])
@@ -244,13 +224,6 @@ class Checkpoints:
         """Removes the files of killed and failed saves. Only a writer may: a reader would remove a live save."""
         for leftover in self.directory.glob("*.orbax-checkpoint-tmp*") if is_first() else ():
             shutil.rmtree(leftover, ignore_errors=True)  # threads of a failed save may still write there
-
-    def _set_aside_damaged(self) -> None:
-        """Renames damaged steps, so that the resumed run can save them again and nothing is lost."""
-        for step in self._damaged if is_first() else ():
-            (self.directory / str(step)).rename(self.directory / f"damaged-{step}-{time.time_ns()}")
-        synced("damaged checkpoints are set aside")
-        self._damaged.clear()
 
     def _score(self, step: int, metrics: Mapping[str, float | str]) -> None:
         value = float(metrics.get(self._best, math.nan))
@@ -298,7 +271,6 @@ def _describe(path: str, leaf: Any) -> dict[str, Any]:
 
 
 def _target(leaf: Any) -> Any:
-    """Returns the target by which orbax restores a leaf like this one."""
     if type(leaf) in _SCALARS:
         return leaf
     if isinstance(leaf, np.ndarray):
@@ -308,22 +280,13 @@ def _target(leaf: Any) -> Any:
 
 
 def _read(directory: pathlib.Path, wanted: _Leaves) -> _Leaves:
-    """Returns the leaves of the step in `directory`, as `wanted` describes them.
-
-    Raises:
-      _DamagedError: a file differs from its seal.
-      CheckpointError: the checkpoint is sound but holds another tree than `wanted`.
-    """
+    """Returns the leaves of the step in `directory`, as `wanted` describes them."""
     seal, record = _unseal(directory)
-    later = {
-        path: x for path, x in wanted.items() if type(x) is float and math.isnan(x) and path not in record["leaves"]
-    }
-    wanted = {path: leaf for path, leaf in wanted.items() if path not in later}
     _check_same_tree(directory, record["leaves"], wanted)
     _check_files(directory, seal)
     with ocp.Checkpointer(ocp.StandardCheckpointHandler()) as checkpointer:
         targets = {path: _target(leaf) for path, leaf in wanted.items()}
-        return checkpointer.restore(directory / "tree", args=ocp.args.StandardRestore(targets)) | later
+        return checkpointer.restore(directory / "tree", args=ocp.args.StandardRestore(targets))
 
 
 def _check_same_tree(directory: pathlib.Path, saved: Mapping[str, Mapping], wanted: _Leaves) -> None:
@@ -331,10 +294,7 @@ def _check_same_tree(directory: pathlib.Path, saved: Mapping[str, Mapping], want
     for path in [*described, *saved]:
         was, is_now = saved.get(path, "not there"), described.get(path, "not there")
         if was != is_now:
-            raise CheckpointError(
-                f"{path} is {was} in the checkpoint {directory}, but {is_now} in this run; use the config it was saved "
-                "with, or another directory for this one"
-            )
+            raise CheckpointError(f"{path} is {was} in {directory}, {is_now} here: use the config it was saved with")
 
 
 # Record and seal

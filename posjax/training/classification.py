@@ -89,15 +89,10 @@ class Classification:
         stream = self._data.get("stream")
         for option in ("stream", "crop_fraction"):
             if size is None and (given := self._data.get(option)):
-                raise ValueError(
-                    f"data.{option}={given} needs data.image_size, the (height, width) that all images become"
-                )
+                raise ValueError(f"data.{option}={given} needs data.image_size, the (height, width) of all images")
         if size is None and (name in ("folder", data.SYNTHETIC_IMAGES) or self._data.mode != "crop" or channels):
             many = f" and data.channels={channels}" if channels else ""
-            raise ValueError(
-                f"data.name={name!r} with data.mode={self._data.mode!r}{many} needs data.image_size, "
-                "the (height, width) that all images become; data.mode='native' leaves each its aspect"
-            )
+            raise ValueError(f"data.name={name!r} with data.mode={self._data.mode!r}{many} needs data.image_size")
         if name == data.SYNTHETIC_IMAGES:
             count = max(self._config.batch_size, self._config.eval_batch_size)
             kinds = dict(classes=self._data.get("classes") or 1000, channels=channels or 3)
@@ -230,9 +225,7 @@ class NativeClassification(Classification):
     def load(self, split, crop_fraction=1.0):
         for name in ("stream", "crop_fraction"):
             if given := self._data.get(name):
-                raise ValueError(
-                    f"data.{name}={given} is for images that become one size: data.mode may be crop, pad or stretch"
-                )
+                raise ValueError(f"data.{name}={given} is for images of one size: data.mode may be crop or pad")
         given = dict(data_dir=self._data.data_dir, channels=self._data.get("channels"))
         return data.load_native_images(self._data.name, split, **given)
 
@@ -240,10 +233,7 @@ class NativeClassification(Classification):
         if self.model.one_size:
             raise ValueError("a ResNet, also as a stem, sees images of one size: data.mode may be crop, pad or stretch")
         if str(self.recipe) not in ("", "flip()"):
-            raise ValueError(
-                f"data.augment={self._data.augment!r} is for images of one size: with mode='native' it may be flip; "
-                "data.min_patches draws resolutions"
-            )
+            raise ValueError(f"data.augment={self._data.augment!r} may be flip where data.mode='native'")
         most, least = self._data.max_patches, self._data.min_patches
         size = self.model.patch_size
         self.model = self.model.sized(tuple(self._data.image_size or (size * math.ceil(most**0.5),) * 2))
@@ -359,7 +349,5 @@ def make_classification(config: ConfigDict, splits: dict | None = None) -> Class
         return made(config, splits)
     for name in ("min_patches", "tokens", "images_per_row"):
         if config.data[name] is not None:
-            raise ValueError(
-                f"data.{name}={config.data[name]} is for images of native aspect: set data.mode='native' too"
-            )
+            raise ValueError(f"data.{name}={config.data[name]} is for native aspects: set data.mode='native' too")
     return made(config, splits)

@@ -16,9 +16,7 @@ class Clock:
     """Seconds of a run: between settled steps, without warm-up and pauses, waiting for batches, and in all.
 
     Args:
-      elapsed: seconds of earlier processes of the run.
-      step_time: their median.
-      in_steps: seconds that their steps took, nan if that is unknown.
+      elapsed, step_time, in_steps: `times` of earlier processes of the run.
       began: time at which this process began; None for now.
     """
 

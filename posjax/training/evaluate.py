@@ -1,7 +1,7 @@
 """Scores of an ensemble on whole evaluation sets."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,14 +11,6 @@ from posjax.training.mesh import filled_up, on_devices, replicated
 from posjax.training.tasks import Evaluated, Task
 
 Metrics = dict[str, Any]  # metric -> [R], or metric -> {name of the evaluation set -> [R]}
-
-
-@runtime_checkable
-class SummedUp(Protocol):
-    """An evaluation that sums up the metrics of its sets."""
-
-    def summed_up(self, metrics: Metrics) -> Metrics:
-        """Returns the metrics to report, from {metric: {name of an evaluation set: [R]}}."""
 
 
 def make_score(task: Evaluated, mesh: Mesh | None = None, seed_axis: str | None = None) -> Callable:
@@ -36,7 +28,6 @@ def evaluate(task: Evaluated, score: Callable, params: Any, mesh: Mesh | None = 
     """Returns means over every evaluation set of the task, summed in float64.
 
     Args:
-      score: as `make_score` returns it.
       mesh: the devices that share each batch; None for one device.
     """
     metrics: Metrics = {}
@@ -56,7 +47,7 @@ def evaluate(task: Evaluated, score: Callable, params: Any, mesh: Mesh | None = 
                 metrics[metric] = total / weight
             else:
                 metrics.setdefault(metric, {})[name] = total / weight
-    return task.summed_up(metrics) if isinstance(task, SummedUp) else metrics
+    return getattr(task, "summed_up", lambda metrics: metrics)(metrics)
 
 
 def headline(task: Task, metrics: Metrics) -> float:

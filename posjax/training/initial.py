@@ -117,10 +117,7 @@ class Start:
             return str(path)
         beside = (path if path.is_dir() else path.parent) / TOKENIZER
         if not beside.is_file():
-            raise ValueError(
-                f"there is no {TOKENIZER} beside the weights in {self.path}: set config.data.tokenizer to the one that they "
-                f"were trained with, or to {BYTES.name!r} where tokens are bytes"
-            )
+            raise ValueError(f"{self.path} has no {TOKENIZER}: set config.data.tokenizer, {BYTES.name!r} for bytes")
         return str(beside)
 
 
@@ -144,9 +141,7 @@ def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
     if wanted is None or config.model.get("kind") != AS_INIT:
         return config
     if start is None:
-        raise ValueError(
-            f"config.model.kind={AS_INIT!r} is the model of config.init_from: set that to a run or weights"
-        )
+        raise ValueError(f"config.model.kind={AS_INIT!r} needs config.init_from: set that to a run or weights")
     if not isinstance(start.model, wanted):
         other = next((config for model, config in _CONFIGS.items() if isinstance(start.model, model)), None)
         raise ValueError(
@@ -156,8 +151,10 @@ def as_started(config: ConfigDict, start: Start | None) -> ConfigDict:
     made = ConfigDict(config.to_dict())
     given = {name: value for name, value in config.model.items() if value is not None and name != "kind"}
     fields = fields_of(start.model)
-    if wanted is Decoder and not _has_table(start.model):
-        fields["length"] = None  # which then says how long training was, and nothing of the model
+    if wanted is Decoder:
+        shapes = paths_of(jax.eval_shape(lambda: start.model.init(jax.random.key(0), *start.model.example())))
+        if not any(start.model.length in leaf.shape for name, leaf in shapes.items() if is_encoding(name)):
+            fields["length"] = None  # without a table it says how long training was, and nothing of the model
     if "encoding" in given:
         given["encoding"] = of_own(given["encoding"], fields["encoding"])
     if wanted is ViT:
@@ -189,9 +186,7 @@ def of_own(spec: str, own: str) -> str:
     if OWN not in spec or len(layers) == 1:
         return spec.replace(OWN, layers[0])
     if len(parse_layers(spec.replace(OWN, "none"))) > 1:
-        raise ValueError(
-            f"{spec!r} is a pattern over layers, and so is {OWN}, {own!r}: write the encoding of each layer out"
-        )
+        raise ValueError(f"{spec!r} is a pattern over layers, and so is {OWN}, {own!r}: write each layer out")
     return ", ".join(spec.replace(OWN, layer) for layer in layers)
 
 
@@ -279,14 +274,7 @@ def class_means(task: Task, params: Any) -> dict[str, np.ndarray]:
     return {"kernel": np.float32(kernel), "bias": np.float32(-0.5 * (kernel**2).sum(axis=0))}
 
 
-def _has_table(model: Any) -> bool:
-    """Says whether a model's encoding has a parameter for each position."""
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *model.example()))
-    return any(model.length in leaf.shape for name, leaf in paths_of(shapes).items() if is_encoding(name))
-
-
 def _resized(start: Start, found: list[Any], task: Task, method: str | None) -> tuple[Any, list[Any]]:
-    """Returns the start's model of images, and its parameters, for the images of a task."""
     model = start.model
     if start.run is not None:  # of a file it may be no more than what its family has
         _refuse_scale(start.path, start.run.config.data, task.scale)
@@ -343,14 +331,10 @@ def _counting(model: BlockModel, params: Any) -> dict[str, Any]:
 def _refuse_scale(path: Any, was: ConfigDict, is_now: tuple[tuple[float, ...], tuple[float, ...]]) -> None:
     mean, std = tuple(was.mean), tuple(was.std)
     if not (np.allclose(mean, is_now[0]) and np.allclose(std, is_now[1])):
-        raise ValueError(
-            f"pixels are scaled by mean {mean} and std {std} in {path}, but by {is_now[0]} and {is_now[1]} here: set "
-            f"config.data.mean={mean} and config.data.std={std}"
-        )
+        raise ValueError(f"{path} scales pixels otherwise: set config.data.mean={mean} and config.data.std={std}")
 
 
 def _under(model: Any, params: Any, target: Any, wanted: Any) -> Any:
-    """Returns the parameters of a model under the encoding of another one."""
     if model.encoding == target.encoding:
         return params
     example = model.example(image_channels(wanted)) if model.reads == "images" else model.example()
@@ -361,9 +345,7 @@ def _under(model: Any, params: Any, target: Any, wanted: Any) -> Any:
     try:
         return with_encoding(model, params, target.encoding, init)[1]
     except ValueError as error:
-        raise ValueError(
-            f"{error}; or drop what was learned: config.init_encoding=new, of the rows of a study =keep_or_new"
-        ) from None
+        raise ValueError(f"{error}; or drop what was learned: config.init_encoding=new, =keep_or_new of rows") from None
 
 
 def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
@@ -371,15 +353,11 @@ def _matched(path: Any, params: Any, wanted: Any, head: str) -> Any:
     leaves, shapes = paths_of(params), {name: leaf.shape for name, leaf in paths_of(wanted).items()}
     found = {name: np.shape(leaf) for name, leaf in leaves.items()}
     for name in sorted(shapes.keys() | found.keys()):
-        if _is_head(name) and (head != "keep" or found.get(name) != shapes.get(name)):
+        if name.split("/")[0] in ("head", "head_distillation") and (
+            head != "keep" or found.get(name) != shapes.get(name)
+        ):
             leaves[name] = np.zeros(shapes.get(name, ()))
         elif found.get(name) != shapes.get(name):
             was, needed = (each.get(name, "not there") for each in (found, shapes))
-            raise ValueError(
-                f"{name} is {was} in {path}, but {needed} in this model: config.model must be as it was trained there"
-            )
+            raise ValueError(f"{name} is {was} in {path}, but {needed} here: config.model must be the one there")
     return jax.tree.map(lambda leaf, like: np.asarray(leaf, like.dtype), tree_of(wanted, leaves), wanted)
-
-
-def _is_head(name: str) -> bool:
-    return name.split("/")[0] in ("head", "head_distillation")

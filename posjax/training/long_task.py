@@ -29,18 +29,13 @@ class LongDocuments(LanguageModel):
     def __init__(self, config: ConfigDict, splits: dict | None = None):
         mixed = config.data.retrieval
         if not 0 <= mixed.share <= 1 or mixed.weight < 0:
-            raise ValueError(
-                f"data.retrieval.share={mixed.share} must lie in [0, 1], and weight={mixed.weight} must not be negative"
-            )
+            raise ValueError(f"data.retrieval: share={mixed.share} must lie in [0, 1], weight={mixed.weight} from 0 on")
         self._first_steps = mixed.get("first_steps", 0)
         if self._first_steps < 0:
             raise ValueError(f"data.retrieval.first_steps={self._first_steps} must not be negative")
         self._rows, self._weight, self._tasks = round(mixed.share * config.batch_size), mixed.weight, tuple(mixed.tasks)
         if mixed.share and not self._rows:
-            raise ValueError(
-                f"data.retrieval.share={mixed.share} of batch_size={config.batch_size} rows is no row: nothing would be "
-                f"retrieved in training; take a larger batch, or a share of at least 1/{config.batch_size}"
-            )
+            raise ValueError(f"data.retrieval.share={mixed.share} of {config.batch_size} rows is no row: take more")
         super().__init__(config, splits)
         asked = {self._length} if self._rows or self._first_steps else set()
         asked |= {*self._eval_lengths} if self._alone else set()

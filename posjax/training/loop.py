@@ -276,10 +276,7 @@ def _check_sizes(config: ConfigDict, seeds: tuple[int, ...], shares: int) -> Non
             raise ValueError(f"{name}={config[name]} must be at least {least}")
     parts = config.accumulate * shares
     if config.batch_size % parts:
-        raise ValueError(
-            f"batch_size={config.batch_size} cannot be split into accumulate={config.accumulate} parts on {shares} "
-            f"{'devices' if shares == jax.device_count() else 'groups of devices'}: it must be divisible by {parts}"
-        )
+        raise ValueError(f"batch_size={config.batch_size} is not divisible by {config.accumulate=} x {shares}")
 
 
 def refuse_non_finite(report: dict[str, np.ndarray], taken: int, seeds: tuple[int, ...], config: ConfigDict) -> None:

@@ -75,9 +75,7 @@ def mesh_sizes(given: Mapping[str, int] | None, devices: int) -> dict[str, int]:
         raise ValueError(f"mesh.{open_axes[0]} and mesh.{open_axes[1]} are both -1: give one of them ({shown})")
     known = math.prod(size for size in sizes.values() if size != -1)
     if devices % known or (not open_axes and known != devices):
-        raise ValueError(
-            f"the mesh ({shown}) does not fit {devices} device{'s' * (devices != 1)}: the sizes must multiply to it"
-        )
+        raise ValueError(f"the mesh ({shown}) does not fit {devices} devices: the sizes must multiply to it")
     return sizes | dict.fromkeys(open_axes, devices // known)
 
 

@@ -105,9 +105,7 @@ def steps_of(text: str, in_a_step: Mapping[str, float | None]) -> int:
     """
     found = _COUNT.fullmatch(text)
     if not found:
-        raise ValueError(
-            f"optimizer.warmup={text!r} must be a number of epochs or tokens, as '5 epochs' or '256Mi tokens'"
-        )
+        raise ValueError(f"optimizer.warmup={text!r} must be epochs or tokens, as '5 epochs' or '256Mi tokens'")
     number, prefix, unit = found.groups()
     if in_a_step[unit] is None:
         raise ValueError(f"optimizer.warmup={text!r}: these data have no number of {unit}; set optimizer.warmup_steps")

@@ -48,10 +48,7 @@ def join(coordinator: str, processes: int | None = None, process: int | None = N
         jax.distributed.initialize(**timeouts)
         return
     if processes is None or process is None or not 0 <= process < processes:
-        raise ValueError(
-            f"--coordinator={coordinator} needs --processes=N and --process=I with I from 0 to N - 1; got {processes} and "
-            f"{process}"
-        )
+        raise ValueError(f"--processes={processes} and --process={process} must be N and one of 0 to N - 1")
     if not coordinator.rpartition(":")[2].isdigit() or ":" not in coordinator:
         raise ValueError(f"--coordinator={coordinator} must be HOST:PORT of the first process, or auto")
     jax.distributed.initialize(coordinator, processes, process, **timeouts)

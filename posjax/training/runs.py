@@ -3,11 +3,10 @@
 A run has checkpoints/, from which its training can go on. A small run has only the parameters of one seed in their place.
 """
 
-import contextlib
 import operator
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -97,47 +96,27 @@ def load_run(
     if not small and not checkpoints.steps():
         raise ValueError(f"there is no checkpoint in {workdir}: {_mend(workdir)}")
     about = read_run(workdir)
-    with _reading(workdir, about):
-        config = ConfigDict(about["config"])
-        config.mesh = ConfigDict()  # the devices that are here may be others
-        if data_dir is not None:
-            config.data.data_dir = data_dir
-        _compare_code(workdir, about, config)
-        task, seeds = task_of(config), tuple(about["seeds"])
-        abstract = jax.eval_shape(starter(task, config, seeds))
-        if small:
-            if step not in (None, small["step"]):
-                raise CheckpointError(
-                    f"there is no step {step} in {workdir}: this small run is of step {small['step']}"
-                )
-            params = _read_small(workdir / PARAMS, abstract.params, small["digest"])
-            times = {name: float(seconds) for name, seconds in small["times"].items()}
-            return Run(task, task.model, params, seeds, config, small["step"], times)
+    config = ConfigDict(about["config"])
+    config.mesh = ConfigDict()  # the devices that are here may be others
+    if data_dir is not None:
+        config.data.data_dir = data_dir
+    _compare_code(workdir, about, config)
+    task, seeds = task_of(config), tuple(about["seeds"])
+    abstract = jax.eval_shape(starter(task, config, seeds))
+    if small:
+        if step not in (None, small["step"]):
+            raise CheckpointError(f"there is no step {step} in {workdir}: this small run is of step {small['step']}")
+        params = _read_small(workdir / PARAMS, abstract.params, small["digest"])
+        times = {name: float(seconds) for name, seconds in small["times"].items()}
+        return Run(task, task.model, params, seeds, config, small["step"], times)
     # Not None: there are steps.
     step, tree = checkpoints.restore({"state": abstract, "times": UNKNOWN_TIMES}, step=step)
     times = {name: tree["times"][name] for name in ("elapsed", "step_time")}
     return Run(task, task.model, jax.tree.map(np.asarray, tree["state"].scored), seeds, config, step, times)
 
 
-@contextlib.contextmanager
-def _reading(workdir: pathlib.Path, about: Mapping[str, Any]) -> Iterator[None]:
-    """Turns what Python raises at a field that is missing or of another type into one line with the version that wrote it."""
-    try:
-        yield
-    except (AttributeError, KeyError, TypeError) as error:
-        wrote = " of commit ".join(str(about["environment"].get(name)) for name in ("posjax", "commit"))
-        raise CheckpointError(
-            f"{workdir / RUN} is of posjax {wrote}, and this version cannot read it ({type(error).__name__}: {error}): "
-            "read it with that version"
-        ) from error
-
-
 def _compare_code(workdir: pathlib.Path, about: Mapping[str, Any], config: ConfigDict) -> None:
-    """Warns of user code that has changed since the training.
-
-    Raises:
-      ValueError: the encoding is unknown; names the files that defined it.
-    """
+    """Warns of user code that has changed since the training."""
     files = ", ".join(str(workdir / name if (workdir / name).is_file() else name) for name in about.get("files") or ())
     try:
         code = counting_fields(config).get("code")
@@ -153,13 +132,11 @@ def save_small(run: Run, index: int, workdir: str | os.PathLike, folder: str | o
 
     Parameters are in float16, and those of encodings in float32, since angles come of them: a decoder of a quarter of a
     million parameters takes half a megabyte. The files of the user's code that define its encoding, and the files that these
-    import from their own folder, lie beside them. The data
-    and the tokenizer stay where the run has them.
+    import from their own folder, lie beside them. Data and tokenizer stay where they are.
 
     Args:
-      run: as `load_run` read it.
       index: of the seed.
-      workdir: where the run was read.
+      workdir: where `load_run` read the run.
       folder: a new one, or that of a small run.
 
     Raises:
@@ -195,9 +172,7 @@ def _read_small(path: pathlib.Path, like: Any, expected: str) -> Any:
     for name in sorted(weights.shapes.keys() | shapes.keys()):
         there, needed = weights.shapes.get(name), shapes.get(name)
         if there != needed:
-            raise CheckpointError(
-                f"{name} is {there} in {path}, but {needed} in the model of {RUN}: the code has changed"
-            )
+            raise CheckpointError(f"{name} is {there} in {path}, but {needed} by {RUN}: the code has changed")
     if digest(dict(weights)) != expected:
         raise CheckpointError(f"{path} differs from what was written: put back a copy of it")
     return tree_of(like, {name: np.array(weights[name], leaf.dtype)[None] for name, leaf in paths_of(like).items()})

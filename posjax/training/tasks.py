@@ -75,18 +75,14 @@ class LanguageModel:
     def __init__(self, config: ConfigDict, splits: dict | None = None):
         self._length, self._eval_lengths = config.data.length, tuple(sorted(config.eval_lengths))
         if not self._eval_lengths or self._eval_lengths[0] < 1:
-            raise ValueError(
-                f"eval_lengths={self._eval_lengths} must be lengths of at least 1, and one of them at least"
-            )
+            raise ValueError(f"eval_lengths={self._eval_lengths} must be one or more lengths of at least 1")
         self._positions, self._batch_size = config.data.positions, config.batch_size
         self._vocabulary = config.model.get("vocab_size") or _VOCABULARY
         self._ladder = _ladder(config)
         self._eval_tokens = config.eval_batch_size * self._length  # tokens in an evaluation batch of any length
         self.mesh = mesh_of(config)
         if self._length % self.mesh.shape["context"]:
-            raise ValueError(
-                f"data.length={self._length} is not divisible by mesh.context={self.mesh.shape['context']}"
-            )
+            raise ValueError(f"data.length={self._length} does not divide by mesh.context={self.mesh.shape['context']}")
         bos = config.data.get("bos") if self.causal else False
         self.tokenizer = data.load_tokenizer(config.data.get("tokenizer"), bos)
         source = (
@@ -117,10 +113,7 @@ class LanguageModel:
         """Returns the vocabulary's size: of the data, or of a model that was trained before."""
         needed, given = self.train_data.vocab_size, model.get("vocab_size")
         if given is not None and given < needed:
-            raise ValueError(
-                f"the model has {given:,} tokens, {self.tokenizer.name} has {needed:,}: set data.tokenizer to the one that "
-                "the model was trained with"
-            )
+            raise ValueError(f"the model has {given:,} tokens, {self.tokenizer.name} {needed:,}: set data.tokenizer")
         return given or needed
 
     def _table_length(self, given: int | None) -> int | None:
@@ -132,10 +125,7 @@ class LanguageModel:
         if given is None and needed > LARGEST_TABLE:
             return None  # an encoding that learns a row per position then asks for a length
         if given is not None and given < needed:
-            raise ValueError(
-                f"model.length={given} is below the {needed} positions of training and evaluation "
-                f"(data.length={self._length}, eval_lengths={self._eval_lengths}, data.positions={self._positions!r})"
-            )
+            raise ValueError(f"model.length={given} is below the {needed} positions of training and evaluation")
         return needed if given is None else given
 
     def batches(self, seed, share=WHOLE):
@@ -268,14 +258,11 @@ def _ladder(config: ConfigDict) -> Ladder:
     except ValueError as error:
         raise ValueError(f"data.ladder: {error}") from None
     if ladder.steps > config.steps:
-        raise ValueError(
-            f"data.ladder.steps={ladder.steps} are more than steps={config.steps}: no step sees a whole window"
-        )
+        raise ValueError(f"data.ladder.steps={ladder.steps} > steps={config.steps}: no step sees a whole window")
     return ladder
 
 
 def _first(text: data.Text, tokens: int | None) -> data.Text:
-    """Returns the text, or its first `tokens`."""
     if tokens is None:
         return text
     if not 1 < tokens <= len(text):

@@ -128,7 +128,7 @@ def test_a_key_is_asked_for_once_and_has_its_value():
         assert (pairs[..., 0] < 32).all()
         assert (pairs[..., 1] >= 32).all()
         assert np.flatnonzero(problem.answer).tolist() == list(range(pairs.size // 2 + 1, pairs.size, 2))
-    with pytest.raises(ValueError, match="length 200 asks for 50 keys, and 64 symbols have 32"):
+    with pytest.raises(ValueError, match="length 200 needs 100 symbols, there are 64"):
         algorithm.of_length(rng, 200)
 
 

@@ -1,26 +1,15 @@
 """A file of one's own that is cut off, of any format, is refused in a line that names it."""
 
 import gzip
-import io
 import json
 import lzma
-import zipfile
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from posjax import data
 from posjax.data.text_files import read_texts
 
 TEXT = b"Call me Ishmael. Some years ago, never mind how long precisely.\n" * 8
 ROWS = [f"{i} " * 9 if i % 5 else None for i in range(3000)]  # more than a batch, with gaps
-
-
-def picture():
-    buffer = io.BytesIO()
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (6, 9, 3), np.uint8)).save(buffer, "png")
-    return buffer.getvalue()
 
 
 def cut_off(path):
@@ -55,23 +44,3 @@ def test_tables(name, tmp_path):
     cut_off(path)
     with pytest.raises(ValueError, match=name):
         list(read_texts(path, "text"))
-
-
-def test_zips_of_pictures(tmp_path):
-    with zipfile.ZipFile(tmp_path / "train.zip", "w") as archive:
-        archive.writestr("cat/a.png", picture())
-    cut_off(tmp_path / "train.zip")
-    with pytest.raises(ValueError, match=r"train\.zip"):
-        data.load_native_images("folder", "train", tmp_path)
-
-
-def test_tokenizers(tmp_path):
-    tokenizers = pytest.importorskip("tokenizers")
-    model = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0, "b": 1, "ab": 2}, [("a", "b")]))
-    (tmp_path / "tokenizer.json").write_text(model.to_str())
-    cut_off(tmp_path / "tokenizer.json")
-    with pytest.raises(ValueError, match=r"tokenizer\.json"):
-        data.load_tokenizer(tmp_path)
-    (tmp_path / "tokenizer.json").write_text('{"model": {"type": "BPE"}}')  # an error of Rust
-    with pytest.raises(ValueError, match=r"tokenizer\.json"):
-        data.load_tokenizer(tmp_path)

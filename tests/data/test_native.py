@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from posjax import data
+from posjax.data.preprocess import resize
 
 SIZES = [(8, 8), (5, 20), (20, 5), (9, 16), (16, 9), (30, 31), (7, 3), (12, 40), (6, 6), (25, 10), (8, 9)]
 N = len(SIZES)
@@ -61,7 +62,8 @@ def test_an_epoch_in_order_holds_every_picture_whole(layout):
     if layout is PADDED:
         assert [label for label, _ in pictures] == list(range(N))
     for label, picture in pictures:
-        np.testing.assert_array_equal(picture, data.preprocess_native(IMAGES[label], patch_size=4, max_patches=12))
+        rows, columns = data.native_grids(np.array([IMAGES[label].shape[:2]]), 12)[0].tolist()
+        np.testing.assert_array_equal(picture, resize(IMAGES[label], (4 * rows, 4 * columns)))
     tokens = layout.get("tokens", 2 + 12)
     for batch in batches:
         assert batch["patches"].shape == (4, tokens, 4, 4, 3)

@@ -103,20 +103,6 @@ def test_one_size_for_all(folder):
     assert images.digest != data.as_images(native, 8).digest
 
 
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"../cat/1.png": b""}, r"holds '\.\./cat/1\.png', not <class>/<picture>"),
-        ({"..\\cat/1.png": b""}, "not <class>/<picture>"),
-        ({"cat/broken.png": b"?"}, "cat/broken.png in .* cannot be read as a picture"),
-    ],
-)
-def test_strange_zips_are_refused(folder, more, message):
-    packed(folder, **more)
-    with pytest.raises(ValueError, match=message):
-        load(folder)
-
-
 def test_damaged_zips_are_refused(folder):
     target = packed(folder)
     content = bytearray(target.read_bytes())
@@ -142,15 +128,13 @@ def test_what_is_not_there_is_named(folder, tmp_path):
         (tmp_path / "few" / label).mkdir(parents=True)
         shutil.copy(folder / "test/emu/9.png", tmp_path / "few" / label)
     assert len(load(tmp_path / "few", "train").label) == 2
-    with pytest.raises(
-        ValueError, match="few has one picture of each class, which is trained on: 'test' needs a second one"
-    ):
+    with pytest.raises(ValueError, match="one picture of each class, to train on: 'test' needs a second one"):
         load(tmp_path / "few", "test")
     (folder / "test/gnu").mkdir()
     shutil.copy(folder / "test/emu/9.png", folder / "test/gnu/1.png")
-    with pytest.raises(ValueError, match=r"1\.png: class 'gnu' of 'test' is not among the 3 classes of 'train'"):
+    with pytest.raises(ValueError, match=r"gnu/1\.png is of none of the 3 classes of 'train'"):
         load(folder, "test")
-    with pytest.raises(ValueError, match=r"read as it is: load_native_images\('folder', split, DIR\)"):
+    with pytest.raises(ValueError, match=r"a folder is read as it is"):
         data.load_images("folder", "train", folder)
     with pytest.raises(ValueError, match="short_side=0"):
         load(folder, short_side=0)
@@ -224,7 +208,7 @@ def test_caltech101_is_prepared_without_tensorflow(caltech):
     assert {train.classes[i] for i in train.label} == {"accordion", "airplanes"}
     assert set(train.size[:, 0].tolist()) == {20, 24}
     assert len(np.unique(train.size[:, 1])) > 10
-    with pytest.raises(ValueError, match=r"mixes images: .* load_native_images\('caltech101', \.\.\.\)"):
+    with pytest.raises(ValueError, match=r"mixes images: load_native_images\('caltech101', \.\.\.\)"):
         data.load_images("caltech101", "train", caltech)
 
 

@@ -117,7 +117,6 @@ def linked(archive):
     ("write", "message"),
     [
         (linked, "holds 'cat/1.jpg', which is a link or no regular file"),
-        (lambda archive: add(archive, "../cat/1.jpg", b"?"), r"holds '\.\./cat/1\.jpg', not <class>/<picture>"),
         (lambda archive: add(archive, "a/b/1.jpg", b"?"), "holds 'a/b/1.jpg', not <class>/<picture>"),
         (lambda archive: add(archive, "notes.txt", b"?"), "holds no pictures <class>/<picture>"),
         (
@@ -231,19 +230,17 @@ def test_parquet_becomes_tars(tmp_path):
     assert images.label.tolist() == [3, 3, 3, 4, 4, 4, 4]
     assert images.classes == ("ant", "bee", "crab", "a dog", "emu", "fox")
     (tmp_path / "tars/classes.txt").write_text("ant\nbee\n")
-    with pytest.raises(ValueError, match=r"classes\.txt names 2 classes, and pictures are of 5: add the others"):
+    with pytest.raises(ValueError, match=r"classes\.txt names 2 classes, pictures are of 5"):
         data.stream_images("folder", "train", tmp_path / "tars")
     expected = [data.read_image(row["image"]["bytes"]) for row in (*rows[1::2], *rows[::2])]
     for i, image in enumerate(expected):
         np.testing.assert_array_equal(np.asarray(images[i]), image)
     strange = pyarrow.table({"image": ["a.jpg"], "label": [0]})
     parquet.write_table(strange, tmp_path / "hub/test-0.parquet")
-    with pytest.raises(ValueError, match=r"name their classes differently: prepare them one after the other"):
+    with pytest.raises(ValueError, match=r"name their classes differently"):
         data.prepare("folder", tmp_path / "tars", tmp_path / "hub")
     parquet.write_table(strange.replace_schema_metadata(table.schema.metadata), tmp_path / "hub/test-0.parquet")
-    with pytest.raises(
-        ValueError, match="has image of string, label of int64: a set of images has a column image with"
-    ):
+    with pytest.raises(ValueError, match="needs columns image, with bytes, and label"):
         data.prepare("folder", tmp_path / "tars", tmp_path / "hub")
 
 

@@ -63,14 +63,3 @@ def test_the_terminal(capsys):
     assert "alibi " not in out
     assert max(map(len, out.splitlines())) <= 120
     assert "are relative" in " ".join(out.split())
-
-
-def test_mistakes_are_one_line(capsys):
-    for arguments, message in (
-        (["--family=rotarry"], "did you mean 'rotary'?"),
-        (["--write", "--family=rotary"], "--write is about all that the library has"),
-    ):
-        assert command.main(arguments) == 2
-        shown = capsys.readouterr()
-        assert (shown.out, shown.err.count("\n")) == ("", 1)
-        assert message in shown.err

@@ -1,12 +1,10 @@
 """papers.bib and the classes name the same papers."""
 
-import pathlib
 import re
 
 import pytest
 
 from posjax import cli
-from posjax.describe import papers
 from posjax.describe.catalogue import citation, documentation
 from posjax.describe.papers import cite, entries, papers_of
 from posjax.spec import PATTERNS, REGISTRY
@@ -22,23 +20,6 @@ def test_classes_and_entries_name_each_other():
         assert set(re.findall(r"\b\d{4}\.\d{4,5}\b", text)) <= set(named[name]), name
         assert named[name] or citation(text) is None or name in WITHOUT_PAPER, name
     assert set(entries()) - {key for keys in named.values() for key in keys} == set()
-
-
-def test_entries_are_well_formed():
-    keys = list(entries())
-    assert keys == [*dict.fromkeys(keys)]
-    for key, entry in entries().items():
-        fields = dict(re.findall(r"^  (\w+)\s*= \{(.*)\},$", entry, re.MULTILINE))
-        assert len(fields) == entry.count("\n") - 1, f"{key}: a field is no line"
-        assert {"title", "author", "year"} <= set(fields)
-        assert entry.count("{") == entry.count("}")
-        assert re.fullmatch(r"\{.*\S\}", fields["title"]), f"{key}: a second pair of braces keeps the title's capitals"
-        assert "," not in fields["author"], f"{key}: authors are joined by and"
-        if re.fullmatch(r"\d{4}\.\d{4,5}", key):
-            assert (fields["eprint"], fields["archivePrefix"], fields["year"]) == (key, "arXiv", f"20{key[:2]}")
-
-    text = pathlib.Path(papers.__file__).with_name("papers.bib").read_text(encoding="utf-8")
-    assert text == "\n\n".join(entries().values()) + "\n"  # text between entries, such as half an entry, would be lost
 
 
 def test_every_part_is_cited_once(capsys):

@@ -76,25 +76,16 @@ def test_what_is_saved_comes_back(case, loaded, tmp_path):
         ("llama", dict(quantization_config={"bits": 4}), "quantization_config"),
         ("llama", dict(rms_norm_epsilon=1e-5), "did you mean 'rms_norm_eps'"),
         ("llama", dict(model_type="gemma4_text"), "gemma4_text"),
-        ("llama", dict(model_type="lama"), "did you mean 'llama'"),
-        ("llama", dict(hidden_act="mish"), "hidden_act: 'mish'"),
-        ("llama", dict(is_encoder_decoder=True), "is_encoder_decoder=True"),
         ("llama", dict(hidden_size="32"), "hidden_size is '32'"),
         ("llama", dict(intermediate_size=48), "mlp/gate/kernel"),
         ("llama", dict(num_hidden_layers=1), r"model\.layers\.1\.input_layernorm\.weight"),
         ("mpt", dict(attn_config={"qk_gn": True}), r"attn_config\.qk_gn .* did you mean 'qk_ln'"),
-        ("mpt", dict(expansion_ratio=2), "expansion_ratio=2"),
-        ("gpt2", dict(scale_attn_by_inverse_layer_idx=True), "scale_attn_by_inverse_layer_idx=True"),
-        ("gemma3", dict(attn_logit_softcapping=9.0), "attn_logit_softcapping=9.0"),
         ("llama4", dict(moe_layers=[1]), r"moe_layers=\[1\]"),
         ("falcon new", dict(parallel_attn=False), "parallel_attn"),
         ("granite", dict(embedding_multiplier=None), "embedding_multiplier"),
         ("olmo3", dict(rope_parameters=None, rope_theta=1e4), "rope_theta=10000.0"),
         ("deepseek_v3", dict(first_k_dense_replace=1), "first_k_dense_replace=1"),
         ("deepseek_v3", dict(rope_parameters={"rope_type": "yarn", "factor": "4"}), "rope_parameters: factor is '4'"),
-        ("deepseek_v3", dict(v_head_dim=4), "v_head_dim=4"),
-        ("deepseek_v3", dict(num_key_value_heads=2), "num_key_value_heads=2"),
-        ("deepseek_v3", dict(kv_lora_rank=None), "kv_lora_rank"),
         ("gptj", dict(hidden_size=16), "hidden_size=16"),
     ],
 )
@@ -157,7 +148,7 @@ def test_tensors_and_keys_that_are_missing_or_left_over_are_named(tmp_path):
     tensors = weights_of("llama")
     without = lambda *names: {name: tensor for name, tensor in tensors.items() if name not in names}  # noqa: E731
     refused(without("model.layers.1.mlp.up_proj.weight"), r"lacks model\.layers\.1\.mlp\.up_proj\.weight")
-    refused(without("lm_head.weight"), r"no head, lm_head\.weight, .*tie_word_embeddings")
+    refused(without("lm_head.weight"), r"no head, lm_head\.weight: .*tie_word_embeddings")
     more = {"model.layers.1.mlp.router.weight": np.zeros((4, 32), np.float32)}
     refused(tensors | more, r"no place for: model\.layers\.1\.mlp\.router\.weight")
     adapter = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"

@@ -19,7 +19,7 @@ from posjax.pretrained.entries import Entry, contiguous, read_entries, write_ent
 from posjax.pretrained.files import WeightsFile
 from posjax.pretrained.parameters import expected_params
 from posjax.pretrained.vision.loading import describe_file
-from posjax.pretrained.vision.origin import Hints, table_grid
+from posjax.pretrained.vision.origin import Hints
 
 SMALL = dict(num_classes=3, image_size=(8, 12), patch_size=4, width=16, depth=2, num_heads=2)
 GOOGLE = google_shapes(16, 1, 2, 32, 4, 2, head=3)
@@ -74,7 +74,7 @@ def test_what_is_saved_is_resized_pooled_and_scaled_as_asked(tmp_path):
     np.testing.assert_array_equal(same["params"]["registers"], np.concatenate(prefix))
     with pytest.raises(ValueError, match="a ViT has no field 'poling'; did you mean 'pooling'"):
         pretrained.info(path, poling="mean")
-    refused(path, "encoding is .* by the file's own header, not none: .*with_encoding", encoding="none")
+    refused(path, "encoding is .* by the file's own header, not none", encoding="none")
     refused(path, "num_heads is 2 by the file's own header, not 4", num_heads=4)
     refused(path, r"grid is \(2, 3\) by the file's own header, not \(3, 2\)", grid=(3, 2))
     with pytest.raises(ValueError, match=r"head/bias is \(3,\) in the parameters and \(4,\) in the model"):
@@ -96,7 +96,7 @@ def test_types_and_signs_of_zero_come_back(tmp_path):
     assert_same(params, loaded)
     held = safetensors.numpy.load_file(tmp_path / "vit.safetensors")
     assert {"blocks.0.attn.qkv.bias"} == {name for name in held if name.endswith("qkv.bias")}
-    refused(tmp_path / "vit.safetensors", "head/kernel .* which float16 does not hold", param_dtype="float16")
+    refused(tmp_path / "vit.safetensors", "head/kernel .* too large for float16", param_dtype="float16")
 
 
 @pytest.mark.slow
@@ -191,26 +191,11 @@ def test_a_table_without_a_square_is_not_guessed(tmp_path):
     refused(path, r"7 rows, 0 or 1 of them of prefix tokens, .*grid=\(height, width\) may be .*\(2, 3\).*, or turned")
     model, params = pretrained.load(path, grid=(2, 3))
     assert (model.image_size, params["params"]["trunk"]["encoding"].extent) == ((8, 12), (2, 3))
-    refused(path, "7 rows, which are not 2 x 4", grid=(2, 4))
+    refused(path, "7 rows is not 2 x 4", grid=(2, 4))
     # 196 = 14 x 14 = 7 x 28, and 197 is that and a class token.
     big = {"pos_embedding": (1, 197, 16)}
     assert pretrained.info(npz(tmp_path, GOOGLE | big)).model.image_size == (56, 56)
     assert pretrained.info(npz(tmp_path, GOOGLE | big), grid=(7, 28)).model.image_size == (28, 112)
-
-
-@pytest.mark.parametrize("prefixes", [(5,), (0, 1)])
-def test_every_grid_that_a_message_names_is_taken(prefixes):
-    for rows in range(7, 60):
-        try:
-            height, width = table_grid(rows, prefixes, None)
-        except ValueError as error:
-            grids = [tuple(map(int, pair)) for pair in re.findall(r"\((\d+), (\d+)\)", str(error))]
-            assert grids
-            for grid in [*grids, *(grid[::-1] for grid in grids)]:
-                assert table_grid(rows, prefixes, grid) == grid
-        else:
-            assert height == width
-            assert rows - height * width in prefixes
 
 
 def test_what_the_caller_says_is_checked(tmp_path):
@@ -222,7 +207,7 @@ def test_what_the_caller_says_is_checked(tmp_path):
     assert pretrained.load(path, pooling="none")[0].num_registers == 1
     refused(path, "width is read off the file", width=32)
     refused(path, "a ViT has no field 'droppath'; did you mean 'drop_path'", droppath=0.1)
-    refused(path, "has a position table, so its encoding is 'learned'", encoding="rope")
+    refused(path, "has a position table, hence the encoding 'learned'", encoding="rope")
     refused(path, "no resize is named 'google'", method="google", image_size=16)
     folder = tmp_path / "timm"
     folder.mkdir()
@@ -254,7 +239,7 @@ def test_every_encoding_that_a_message_recommends_is_the_models(case, name, tmp_
 
 def test_eva_with_norms_inside_its_attention_is_refused_by_their_name(tmp_path):
     tensors = weights_of("timm eva02_large") | {"blocks.0.attn.norm.weight": np.zeros(2, np.float32)}
-    message = r"eva02_\*_clip_\*, beit3_\*.* the file holds blocks.0.attn.norm.weight"
+    message = r"eva02_\*_clip_\*, beit3_\*.* blocks.0.attn.norm.weight"
     refused(configured(tmp_path, "timm eva02_large", {}, tensors), message, num_heads=2)
 
 
@@ -262,7 +247,7 @@ def test_frequencies_of_a_file_are_no_other_encodings(tmp_path):
     """They tell the heads, too."""
     folder = written("timm rope_mixed_ape", "safetensors", tmp_path)
     assert pretrained.info(folder).model.block.num_heads == 2
-    refused(folder, "has frequencies of rope_mixed, so its encoding is .*, not rope", encoding="rope")
+    refused(folder, "has frequencies of rope_mixed, hence the encoding .*, not rope", encoding="rope")
 
 
 def configured(folder, case, config, tensors=None):

@@ -88,7 +88,7 @@ def test_streamed_images_are_those_in_memory(pictures):
     assert jax.eval_shape(held.init, key) == jax.eval_shape(streamed.init, key)
     for wrong, message in (
         ({"data__image_size": None}, "data.stream=True needs data.image_size"),
-        ({"data__mode": "native"}, "data.stream=True is for images that become one size"),
+        ({"data__mode": "native"}, "data.stream=True is for images of one size"),
         ({"data__workers": -1}, "data.workers=-1 must not be negative"),
         ({"data__crop_fraction": 1.5}, "crop_fraction=1.5 must lie in"),
     ):

@@ -205,38 +205,16 @@ def test_a_logger_that_is_not_installed_is_one_line_and_writes_nothing(tmp_path,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_line_or_a_file_that_does_not_fit_names_itself(tmp_path, monkeypatch):
+def test_a_file_that_does_not_fit_names_itself(tmp_path, monkeypatch):
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    class Full:
-        """A disk that takes 20 bytes."""
-
-        written = b""
-
-        def write(self, line):
-            taken = bytes(line[: 20 - len(self.written)])
-            if not taken:
-                raise full
-            self.written += taken
-            return len(taken)
-
-        def close(self):
-            pass
-
-    writer = MetricsWriter(tmp_path)
-    writer.file.close()
-    writer.file = Full()
-    with pytest.raises(OSError, match=r"metrics\.jsonl") as raised:
-        writer.write(1, {"loss": [0.123456789] * 9})
-    assert len(writer.file.written) == 20
-    assert "are needed" in message_of(raised.value)
 
     def no_room(_):
         raise full
 
     append_jsonl(tmp_path / "results.jsonl", [{"a": 1}])
     monkeypatch.setattr(os, "fsync", no_room)
-    with pytest.raises(OSError, match=r"results\.jsonl"):
+    with pytest.raises(OSError, match=r"results\.jsonl") as raised:
         append_jsonl(tmp_path / "results.jsonl", [{"a": 2}])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "results.jsonl"]
+    assert "are needed" in message_of(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["results.jsonl"]
     assert read_jsonl(tmp_path / "results.jsonl") == [{"a": 1}]

@@ -10,17 +10,7 @@ import numpy as np
 
 from posjax.describe import probes
 from posjax.describe.catalogue import overridden
-from posjax.describe.explain.text import (
-    decimal,
-    decimals,
-    digits,
-    picture,
-    place_text,
-    prose,
-    spans,
-    subtitle,
-    table,
-)
+from posjax.describe.explain.text import decimal, decimals, digits, picture, place_text, prose, spans, subtitle, table
 from posjax.describe.worlds import Part, evenly
 from posjax.encoding import Dims, PositionMap, Site, axes, of_queries
 
@@ -128,7 +118,6 @@ class WorkedPart:
         return [*prose(text.format(self.labels[self.middle])), "", *rows]
 
     def _on_grid(self, values: np.ndarray) -> list[str]:
-        """Returns values of the tokens on the grid, laid out as the grid."""
         rows = np.asarray(values)[-self._size :].reshape(-1, self.grid[-1])
         return table([""] * self.grid[-1], [decimals(row) for row in rows], indent=4)[1:]
 

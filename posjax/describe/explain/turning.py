@@ -70,15 +70,7 @@ class Turning(NamedTuple):
 
 
 def model_of(path: str | os.PathLike, ignore: Collection[str] = ()) -> RotaryModel:
-    """The decoder of a run, or of a folder of transformers, whose weights are not read.
-
-    Args:
-      ignore: keys of config.json to skip.
-
-    Raises:
-      FileNotFoundError: the path holds no run and no config.json.
-      ValueError: the model is no decoder, or of an unknown family.
-    """
+    """Returns the decoder of a run, or of a folder of transformers, whose weights are not read; see `explain_checkpoint`."""
     if is_run(path):
         run = load_run(path)
         model, trained = run.model, run.config.data.get("length")
@@ -138,9 +130,6 @@ def explain_turning(
     Args:
       lengths: tokens of sequences; the trained length is added.
       at: (spec, length) -> the spec as it is read at that length.
-
-    Raises:
-      ValueError: the trained length is not known, or the spec cannot be read.
     """
     if model.trained is None:
         raise ValueError("the checkpoint does not say how long sequences in training were: give --trained-length")

@@ -55,19 +55,13 @@ def explain(
 
 
 def _example(encoding: Encoding, length, grid, prefix, head_dim, num_heads) -> tuple[Dims, Site]:
-    """Returns the sizes of the model and its tokens.
-
-    Raises:
-      ValueError: where the encoding does not take positions of so many axes.
-    """
+    """Returns the sizes of the model and its tokens."""
     width, extent = head_dim * num_heads, grid or (length,)
     taken = axes_taken(encoding)
     if len(extent) not in taken:
         takes = f"{encoding} takes positions of {' or '.join(map(str, taken))} axes"
         if min(taken) > len(_MENDS):
-            raise ValueError(
-                f"{takes}: examples have {len(_MENDS)} at most, so it cannot be explained; give it arguments for so few"
-            )
+            raise ValueError(f"{takes}: it cannot be explained with more than {len(_MENDS)}; give it other arguments")
         raise ValueError(f"{takes}, the example has {len(extent)}: {_MENDS[min(taken)]}")
     if grid is None:
         dims = Dims(width, num_heads, head_dim, length=length, prefix=prefix)

@@ -2,9 +2,7 @@
 many dimensions, and properties that are often claimed beside them. `posjax.describe.properties` says what every encoding
 must have: compiled logits are eager ones, documents of a packed row are alone, `relative` is as declared.
 
-    card = scorecard(parse("rope()"))                                   # as initialised
-    card = scorecard(parse("t5()"), params, dims=Dims(256, 8, 32))      # as trained
-    card["measures"]["R_group"]                                         # {"value": 4e-06, "verdict": "pass", "note": ...}
+    scorecard(parse("rope()"))["measures"]["R_group"]                   # {"value": 4e-06, "verdict": "pass", "note": ...}
 
 Every value is scale-free, so that encodings of any size of logits can be compared. `MEASURES` says what each one is and
 when it is good. No single one is "extrapolation": ALiBi's logits leave their range and still reach nothing new.

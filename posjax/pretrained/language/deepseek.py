@@ -39,24 +39,15 @@ def _entries(model: Decoder) -> list[Entry]:
 
 
 def _latent(config: Config) -> dict[str, Any]:
-    """Returns the fields of latent attention.
-
-    Raises:
-      ValueError: a size is missing, keys and values differ in size, or the model has layers of experts.
-    """
+    """Returns the fields of latent attention."""
     if missing := [name for name in _SIZES if config.get(name) is None]:
         raise ValueError(f"the configuration lacks {missing[0]}")
     dense, depth = config.get("first_k_dense_replace", 3) or 0, config["num_hidden_layers"]
     if dense < depth:
-        raise ValueError(
-            f"first_k_dense_replace={dense} of num_hidden_layers={depth}: the other layers have experts, whose routing is "
-            "not computed here"
-        )
+        raise ValueError(f"first_k_dense_replace={dense} must be num_hidden_layers={depth}: others have experts")
     latent = Latent(**{name: config[name] for name in _SIZES}, q_lora_rank=config.get("q_lora_rank", 1536))
     if latent.qk_nope_head_dim != latent.v_head_dim:
-        raise ValueError(
-            f"qk_nope_head_dim={latent.qk_nope_head_dim} and v_head_dim={latent.v_head_dim} are read where they are equal"
-        )
+        raise ValueError(f"{_SIZES[1]}={latent.qk_nope_head_dim} must equal v_head_dim={latent.v_head_dim} here")
     for name, only in (("num_key_value_heads", config["num_attention_heads"]), ("head_dim", latent.qk_rope_head_dim)):
         if config.get(name, only) not in (None, only):
             raise ValueError(f"{name}={config[name]} is not computed here, only {only}")

@@ -150,9 +150,7 @@ def _deberta_encoding(config: Config) -> tuple[Encoding, ...]:
     if config.get("relative_attention"):
         for name, wanted in (("share_att_key", True), ("norm_rel_ebd", "layer_norm")):
             if config.get(name) != wanted:
-                raise ValueError(
-                    f"{name}={config.get(name)!r} is not computed here, only {wanted!r}, as in DeBERTa-v2 and v3"
-                )
+                raise ValueError(f"{name}={config.get(name)!r} is not computed here, only {wanted!r}")
     return (from_hf(config),)
 
 

@@ -29,10 +29,5 @@ def find_family(config: Mapping[str, Any]) -> Family:
     if reason := _REFUSED.get(str(model_type)):
         raise ValueError(f"a {model_type!r} is not read: {reason}")
     if parts := sorted(key for key, value in config.items() if isinstance(value, Mapping) and "model_type" in value):
-        raise ValueError(
-            f"{model_type!r} is made of several models ({', '.join(parts)}), and one of text alone is read: save that one "
-            "in a folder of its own"
-        )
-    raise ValueError(
-        f"no language model of model_type {model_type!r} is known; {nearest(str(model_type), sorted(FAMILIES))}"
-    )
+        raise ValueError(f"{model_type!r} is made of {', '.join(parts)}: save the one of text in its own folder")
+    raise ValueError(f"no model_type {model_type!r} of text is known; {nearest(str(model_type), sorted(FAMILIES))}")

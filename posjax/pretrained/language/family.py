@@ -162,9 +162,7 @@ class Family:
         for name, value in config.items():
             new = self.renamed.get(name, name)
             if new in current and current[new] != value:
-                raise ValueError(
-                    f"the configuration has both {new}={current[new]!r} and, its older name, {name}={value!r}"
-                )
+                raise ValueError(f"the configuration has {new}={current[new]!r} and, its older name, {name}={value!r}")
             current[new] = value
         return current
 
@@ -183,9 +181,7 @@ class Family:
             if name not in config:
                 raise ValueError(f"ignore: the configuration has no key {name!r}; {nearest(name, sorted(config))}")
             if name in counting:
-                raise ValueError(
-                    f"ignore: {name} (= {config[name]!r}) is known to change numbers and cannot be passed over"
-                )
+                raise ValueError(f"ignore: {name} (= {config[name]!r}) is known to change numbers")
         for name, value in config.items():
             if not (name in known or name in ignore or name.startswith("_")):
                 near = "".join(f"; did you mean {near!r}?" for near in get_close_matches(name, counting, 1, 0.75))

@@ -91,7 +91,6 @@ _DIVISORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_shor
 
 
 def _config(file: GGUF) -> Config:
-    """Returns the configuration of transformers that a file's fields describe."""
     architecture = file.fields.get("general.architecture")
     if architecture not in _ARCHITECTURES:
         near = nearest(str(architecture), sorted(_ARCHITECTURES))
@@ -106,9 +105,7 @@ def _config(file: GGUF) -> Config:
     keys = _GPT2_KEYS if architecture == "gpt2" else _KEYS
     for key, value in own.items():
         if key not in keys and key not in _READ:
-            raise ValueError(
-                f"{file.path}: the field {architecture}.{key} (= {str(value)[:60]}) is not known here and may change numbers"
-            )
+            raise ValueError(f"{file.path}: the field {architecture}.{key} (= {str(value)[:60]}) is not known here")
         if isinstance(value, list) and key != "attention.sliding_window_pattern":
             raise ValueError(f"{file.path}: {architecture}.{key} differs between layers, which is not computed here")
     needed = list(_NEEDED)
@@ -234,7 +231,6 @@ _ARCHITECTURES = {
 
 
 def _undone(config: Config, name: str) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns the function from the file's tensor to transformers'."""
     if config["model_type"] == "llama" and (".q_proj." in name or ".k_proj." in name):
         heads = config["num_attention_heads"] if ".q_proj." in name else config["num_key_value_heads"]
 

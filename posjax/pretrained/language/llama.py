@@ -81,7 +81,6 @@ def _entries(model: Decoder, mlp: str = "mlp") -> list[Entry]:
 
 
 def _packed_mlp() -> list[Entry]:
-    """Returns the entries of an MLP with gate and up in one matrix."""
     ours = (f"{BLOCK}mlp/gate/kernel", f"{BLOCK}mlp/up/kernel")
     return [
         Entry(f"{_LAYER}mlp.gate_up_proj.weight", ours, "(s f) m -> m f"),
@@ -125,31 +124,24 @@ def _llama4_norms(config: Config) -> dict[str, Any]:
 
 
 def _encoding_of_olmo3(config: Config) -> Sequence[Encoding]:
-    """Returns the encodings of OLMo 3.
-
-    Raises:
-      ValueError: transformers does not heed the parameters in layers with windows, which then have a base of 500,000.
-    """
+    """Returns the encodings of OLMo 3; transformers gives windows a base of 500,000 whatever the parameters say."""
     parameters = config.get("rope_parameters") or {}
     flat = parameters and not any(isinstance(value, Mapping) for value in parameters.values())
     if flat or config.get("rope_theta") not in (None, 5e5):
         given = f"rope_parameters={parameters}" if flat else f"rope_theta={config['rope_theta']}"
-        raise ValueError(
-            f"{given} is not heeded by transformers in layers with windows: give rope_parameters for each layer type"
-        )
+        raise ValueError(f"{given} is not heeded in layers with windows: give rope_parameters for each layer type")
     return from_hf_layers(config)
 
 
 def _family(model_type: str, keys: dict[str, Key], *encoding_keys: str, **rest: Any) -> Family:
     """A family beside Llama: the keys it shares, its own, and its encodings' keys beside the rotary ones."""
-    shared = dict(
-        lines=_entries,
-        silent=_SILENT,
-        constants=LLAMA_CONSTANTS,
-    )
     constants = LLAMA_CONSTANTS | rest.get("constants", {})
     set_by_keys = {key.field for key in keys.values()}
-    options = shared | rest | {"constants": {name: constants[name] for name in constants if name not in set_by_keys}}
+    options = (
+        dict(lines=_entries)
+        | rest
+        | {"constants": {name: constants[name] for name in constants if name not in set_by_keys}}
+    )
     options["silent"] = _SILENT | set(rest.get("silent", ()))
     return Family(model_type, keys, encoding_keys=ROTARY_KEYS | set(encoding_keys), **options)
 

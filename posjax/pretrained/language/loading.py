@@ -108,11 +108,7 @@ def _dtype(family: Family, model: Any, tensors: WeightsFile) -> Any:
 
 
 def _without_copies(family: Family, model: Any, tensors: WeightsFile) -> WeightsFile:
-    """Leaves out redundant tensors: a tied head, and the family's `copies`. A tied head alone is the token embedding.
-
-    Raises:
-      ValueError: a copy differs from its original.
-    """
+    """Leaves out redundant tensors: a tied head, and the family's `copies`. A tied head alone is the token embedding."""
     copies = dict(family.copies) | ({family.tied: _embedding(family, model)} if model.tied_embedding else {})
     alone = {of: copy for copy, of in copies.items() if copy == family.tied in tensors and of not in tensors}
     copies = {copy: of for copy, of in copies.items() if copy in tensors and of in tensors}
@@ -123,10 +119,7 @@ def _without_copies(family: Family, model: Any, tensors: WeightsFile) -> Weights
         if not (same and (np.array_equal(one, other) or np.array_equal(one.view(np.uint8), other.view(np.uint8)))):
             if copy != family.tied:
                 raise ValueError(f"{copy} and {of} are one tensor in this family, and differ in this file")
-            raise ValueError(
-                f"config.json says that the head is the token embedding (tie_word_embeddings), but {copy} and {of} differ: "
-                "set tie_word_embeddings to false if the head is one of its own"
-            )
+            raise ValueError(f"tie_word_embeddings is true, but {copy} and {of} differ: set it to false in config.json")
     return tensors.renamed({name: name for name in tensors if name not in {*copies, *alone.values()}} | alone)
 
 
@@ -134,10 +127,7 @@ def _refuse_headless(family: Family, model: Any, tensors: WeightsFile) -> None:
     """Raises for a file without a head whose configuration does not tie the head to the token embedding."""
     heads = [entry.names[0] for entry in family.entries(model) if entry.paths == ("head/kernel",)]
     if heads and heads[0] not in tensors and _embedding(family, model) in tensors:
-        raise ValueError(
-            f"the file holds no head, {heads[0]}, which a model of this config.json has: set tie_word_embeddings to true "
-            "there if the head is the token embedding, or if none is needed"
-        )
+        raise ValueError(f"the file holds no head, {heads[0]}: set tie_word_embeddings to true if it is the embedding")
 
 
 def _parameters(family: Family, model: Any, tensors: WeightsFile, sharding: Shardings | None) -> dict[str, Any]:

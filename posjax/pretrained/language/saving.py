@@ -49,9 +49,7 @@ def save(
     """
     path = Path(path)
     if path.suffix == ".safetensors":
-        raise ValueError(
-            f"a language model is saved as a folder, with its config.json: give {str(path.with_suffix(''))!r}"
-        )
+        raise ValueError(f"a language model is saved as a folder: give {str(path.with_suffix(''))!r}")
     flat = checked_paths(model, params)
     if not isinstance(model, Decoder):
         raise ValueError(f"{_FORMATS}; this {type(model).__name__} is none of them")

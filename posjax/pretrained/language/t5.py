@@ -53,9 +53,7 @@ def _derived(config: Config) -> dict[str, Any]:
     }
     for name, value in options.items():
         if config.get(name, value) != value:
-            raise ValueError(
-                f"{name}={config[name]!r} contradicts feed_forward_proj={kind!r}, which makes it {value!r}"
-            )
+            raise ValueError(f"{name}={config[name]!r} contradicts feed_forward_proj={kind!r}, hence {value!r}")
     scaled = config.get("scale_decoder_outputs", config.get("tie_word_embeddings") is not False)
     scale = config["d_model"] ** -0.5 if scaled else 1.0
     return {"decoder_encoding": str(from_hf(config, decoder=True)), "head_scale": scale}

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from posjax.checks import AMOUNT, FLAG, GROUP, NUMBER, POSITIVE, SIZE, TEXT, Kind, check, either, maybe, several
 from posjax.models.resizing import resize_params
 from posjax.models.vit import ViT, image_channels
 from posjax.pretrained import entries as maps
@@ -127,7 +126,6 @@ def info(
     source = describe_file(weights, Hints(grid, num_heads, overrides.get("pooling"), overrides.get("encoding")))
     told = weights.config.get("pretrained_cfg") or {}
     beside = weights.preprocessor
-    check(f"{weights.path.parent / 'preprocessor_config.json'}", beside, _SCALING)
     mean = told.get("mean") or beside.get("image_mean") or source.scaling[0]
     std = told.get("std") or beside.get("image_std") or source.scaling[1]
     by_id = weights.config.get("id2label") or {}  # JSON's keys "0", "1", "10" may be sorted as text
@@ -143,43 +141,14 @@ def describe_file(weights: WeightsFile, hints: Hints) -> FileOfViT:
         return _describe_own(weights, held, hints)
     origin, names = _recognised(weights.path, held)
     shapes = _Shapes({name: held[theirs] for name, theirs in names.items()})
-    where, config = str(weights.path.parent / "config.json"), weights.config
-    check(where, config, _CONFIGURATION)
-    check(f"{where}, model_args", config.get("model_args") or {}, _ARGUMENTS)
-    check(f"{where}, pretrained_cfg", config.get("pretrained_cfg") or {}, {"input_size": _SIZE, **_SCALING})
-    fields = origin.fields(shapes, config, hints)
+    fields = origin.fields(shapes, weights.config, hints)
     if hints.encoding is not None and fields["encoding"] != hints.encoding:
         held = "frequencies of rope_mixed" if fields.get("injection") == "every_layer" else "a position table"
-        raise ValueError(
-            f"the file has {held}, so its encoding is {fields['encoding']!r}, perhaps with others added, not {hints.encoding}"
-        )
+        raise ValueError(f"the file has {held}, hence the encoding {fields['encoding']!r}, not {hints.encoding}")
     model = ViT.from_config(fields)
     return FileOfViT(
         origin.name, model, origin.entries(model, shapes), names, origin.ignored, origin.method, origin.scaling
     )
-
-
-_SIZE = maybe(either(SIZE, several(SIZE, 2, 3)))  # timm has channels before it
-_SCALING = dict.fromkeys(("mean", "std", "image_mean", "image_std"), maybe(several(NUMBER, 1, 4)))
-# The keys that are read of configurations of vision models.
-_CONFIGURATION = {
-    "num_attention_heads": maybe(SIZE),
-    "hidden_act": TEXT,
-    **dict.fromkeys(("pooler_act", "global_pool", "architecture"), maybe(TEXT)),
-    **dict.fromkeys(("rope_theta", "pos_embed_jitter", "pos_embed_rescale"), maybe(POSITIVE)),
-    "pos_embed_shift": maybe(AMOUNT),
-    "layer_norm_eps": AMOUNT,
-    "image_size": _SIZE,
-    **dict.fromkeys(("model_args", "pretrained_cfg"), maybe(GROUP)),
-    "label_names": maybe(several(TEXT)),
-    "id2label": maybe(
-        Kind(
-            "a name for each number",
-            lambda value: isinstance(value, Mapping) and all(k.isdecimal() and TEXT.holds(v) for k, v in value.items()),
-        )
-    ),
-}
-_ARGUMENTS = {"img_size": _SIZE, "num_heads": maybe(SIZE), "act_layer": maybe(TEXT), "pool_include_prefix": maybe(FLAG)}
 
 
 def _describe_own(weights: WeightsFile, held: Shapes, hints: Hints) -> FileOfViT:
@@ -202,10 +171,7 @@ def _describe_own(weights: WeightsFile, held: Shapes, hints: Hints) -> FileOfViT
 
 def _refuse_contradiction(name: str, given: Any, told: Any, read: Callable[[Any], Any] = lambda value: value) -> None:
     if given is not None and read(given) != read(told):
-        raise ValueError(
-            f"{name} is {told} by the file's own header, not {given}: leave it out; another encoding takes over what a model "
-            "learned by posjax.models.replacing.with_encoding"
-        )
+        raise ValueError(f"{name} is {told} by the file's own header, not {given}: leave it out")
 
 
 def _recognised(path: Path, held: Shapes) -> tuple[Origin, dict[str, str]]:
@@ -236,7 +202,6 @@ def parameters(source: FileOfViT, tensors: Mapping[str, np.ndarray]) -> tuple[di
 
 
 def _channels_of(tensors: Mapping[str, np.ndarray]) -> int:
-    """Returns the number of channels of the images."""
     for name, axis in _CHANNELS.items():
         if name in tensors and axis < tensors[name].ndim:
             return tensors[name].shape[axis]
@@ -255,14 +220,9 @@ def _check_overrides(overrides: Mapping[str, Any]) -> None:
 def _changed(model: ViT, params, expected, num_classes: int | None, overrides: Mapping[str, Any]):
     """Applies the overrides to the model, and drops and converts its parameters accordingly."""
     if num_classes not in (None, 0, model.num_classes):
-        raise ValueError(
-            f"the file's head has {model.num_classes} classes, not {num_classes}: num_classes=0 leaves it out, and "
-            "training makes a new one"
-        )
+        raise ValueError(f"the file's head has {model.num_classes} classes, not {num_classes}: num_classes=0 drops it")
     if overrides.get("pre_logits", model.pre_logits) not in (None, model.pre_logits):
-        raise ValueError(
-            f"pre_logits={overrides['pre_logits']} is not the file's {model.pre_logits}; None leaves the layer out"
-        )
+        raise ValueError(f"pre_logits={overrides['pre_logits']} must be None or the file's {model.pre_logits}")
     changed = model.with_fields(
         **{**overrides, "num_classes": model.num_classes if num_classes is None else num_classes}
     )

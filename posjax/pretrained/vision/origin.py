@@ -96,10 +96,7 @@ def table_grid(
     fits = [(side, n // side) for n in counts for side in range(math.isqrt(n), 0, -1) if n % side == 0]
     known = f"grid=(height, width) may be {', '.join(map(str, fits[:6]))}, or turned"
     if grid is not None:
-        raise ValueError(
-            f"the position table has {rows} rows, which are not {grid[0]} x {grid[1]} and {_either(prefixes)} of prefix "
-            f"tokens: {known}"
-        )
+        raise ValueError(f"a position table of {rows} rows is not {grid[0]} x {grid[1]} + {_either(prefixes)}: {known}")
     squares = sorted({height for height, width in fits if height == width})
     if len(squares) != 1:
         raise ValueError(
@@ -152,10 +149,7 @@ def split_heads(
     channels = None if heads else next((size for pattern, size in _NAMED if re.search(pattern, name)), None)
     number = heads or width // (channels or 64)
     if not number or width % number or (not heads and width % (channels or 64)):
-        raise ValueError(
-            f"a width of {width} does not divide into {number or 'heads of 64'}; the file does not tell its heads: give "
-            "num_heads=..."
-        )
+        raise ValueError(f"a width of {width} does not divide into {number or 'heads of 64'}: give num_heads=...")
     if not (heads or channels):
         warnings.warn(
             f"the file does not tell its heads: {number} heads of 64 channels were assumed. Where it has others, give "

@@ -48,10 +48,7 @@ _STEM = "patch_embed.backbone."
 
 def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str, Any]:
     if _INNER_NORM in shapes:
-        raise ValueError(
-            "a model that norms inside its attention (eva02_*_clip_*, beit3_*) is not computed here: the file holds "
-            f"{_INNER_NORM}"
-        )
+        raise ValueError(f"norms inside attention (eva02_*_clip_*, beit3_*) are not computed here: {_INNER_NORM}")
     kernel, gated = shapes["patch_embed.proj.weight"], "blocks.0.mlp.fc1_g.weight" in shapes
     up = shapes["blocks.0.mlp.fc1_g.weight" if gated else "blocks.0.mlp.fc1.weight"][0]
     tokens = {token: shapes[name][1] for token, name in _PREFIX.items() if name in shapes}
@@ -60,6 +57,8 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str
     options = config.get("model_args") or {}
     width, depth = kernel[0], count(shapes, "blocks.{}.norm1.weight")
     is_eva = "blocks.0.gamma_1" in shapes
+    # EVA-02's E, whose norms follow attention and MLP under names of norms before them.
+    is_enormous = (width, depth) == (1792, 64) or (config.get("architecture") or "").startswith("eva02_enormous")
     packed = not gated and up == 2 * shapes["blocks.0.mlp.fc2.weight"][1]
     # SigLIP 2's giant has wider heads than others of the same width and depth, which have layer scale.
     giant = (width, depth) == (1536, 40) and not is_eva and "blocks.0.ls1.gamma" not in shapes
@@ -74,7 +73,7 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str
         mlp="swiglu" if gated or packed else _activation(config),
         mlp_bias=True,
         mlp_norm="blocks.0.mlp.norm.weight" in shapes,
-        placement="after" if _is_enormous(config, width, depth) else "pre",
+        placement="after" if is_enormous else "pre",
         injection="every_layer" if _MIXED in shapes else "stem",
         layer_scale=1e-5 if is_eva or "blocks.0.ls1.gamma" in shapes else None,
         norm_after_pooling="fc_norm.weight" in shapes,
@@ -100,11 +99,6 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str
     return {**fields, "encoding": _with_table(hints, is_rotary)}
 
 
-def _is_enormous(config: Mapping[str, Any], width: int, depth: int) -> bool:
-    """Whether it is EVA-02's E, whose norms follow attention and MLP under names of norms before them."""
-    return (width, depth) == (1792, 64) or (config.get("architecture") or "").startswith("eva02_enormous")
-
-
 def _activation(config: Mapping[str, Any]) -> str:
     """The models that timm's functions of that name build; configurations do not repeat these fields."""
     named = config.get("architecture") or ""
@@ -120,9 +114,7 @@ def _pooling(shapes: Shapes, config: Mapping[str, Any]) -> str:
         return "map"
     pooling, options = config.get("global_pool"), config.get("model_args") or {}
     if options.get("pool_include_prefix"):
-        raise ValueError(
-            "the configuration pools prefix tokens too (pool_include_prefix): give pooling=... for another pooling"
-        )
+        raise ValueError("the configuration pools prefix tokens too (pool_include_prefix): give pooling=...")
     if pooling in _POOLINGS:
         return _POOLINGS[pooling]
     if pooling is not None:
@@ -135,7 +127,6 @@ def _is_dinov3(shapes: Shapes) -> bool:
 
 
 def _named_rotary(shapes: Shapes, config: Mapping[str, Any]) -> str | None:
-    """Returns the encoding of a model that rotates without parameters, if the configuration names one."""
     named = config.get("architecture") or ""
     rotary = next((spec for pattern, spec in _NAMED_ROTARY if re.search(pattern, named)), None)
     return f"learned + {rotary}" if rotary and "pos_embed" in shapes else rotary
