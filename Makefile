@@ -31,7 +31,7 @@ slow: .venv/installed-test
 	POSJAX_TESTS=optimised .venv/bin/python -m pytest tests/encodings/test_precision.py -m "not slow"
 
 thorough: .venv/installed-test
-	POSJAX_FUZZ=30 .venv/bin/python -m pytest -n 2 --dist worksteal -m "thorough or slow"
+	.venv/bin/python -m pytest -n 2 --dist worksteal -m "thorough or slow"
 
 mutants: .venv/installed-test
 	.venv/bin/python tests/mutants.py
