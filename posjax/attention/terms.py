@@ -1,8 +1,8 @@
 """What kernels know of a composition: the members that have a bias, its masks, and marks of where tokens stand.
 
 A member declares its bias once, and every kernel takes the forms that it can compute: a function of the offset
-(`OffsetBias`), the same element by element from a few constants of the head (`ElementwiseBias`), or a difference of
-numbers of key and query (`Encoding.is_difference`).
+(`OffsetBias`), the same element by element from a few constants of the head (`ElementwiseBias`), a product of vectors of a
+token and of the offset (`ProductBias`), or a difference of numbers of key and query (`Encoding.is_difference`).
 """
 
 from collections.abc import Callable
@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Int32
 
 from posjax.encoding import Acting, Array, Encoding, Params, Site, acting
+from posjax.encodings.offsets import ProductBias
 from posjax.encodings.pairs import OffsetBias
 from posjax.mask import Coordinates, Mask
 
@@ -39,6 +40,11 @@ def has_no_bias(member: Encoding) -> bool:
 def is_of_offset(member: Encoding) -> bool:
     """Whether the bias of two tokens of a document depends only on how far apart they stand."""
     return type(member).bias is OffsetBias.bias
+
+
+def is_product(member: Encoding) -> bool:
+    """Whether the bias of two tokens of a document is a product of a vector of one of them and a vector of the offset."""
+    return type(member).bias is ProductBias.bias
 
 
 def biased(encoding: Encoding, params: Params, q_site: Site, k_site: Site) -> list[Acting]:

@@ -5,6 +5,7 @@ stand side by side; a difference of numbers of key and query is one number for e
 kernels. Their gradients go back to the encoding's parameters by JAX's own rules. README.md tells the kernels' state.
 """
 
+import collections
 import functools
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,8 +16,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32
 
 from posjax.attention.blockwise import SAVED, with_sink, without_sink
-from posjax.attention.dense import WHOLE, Operands, Part
-from posjax.attention.terms import DOCUMENT, ORDER, STANDS, biased, is_of_offset, lines_refusal, marks
+from posjax.attention.dense import WHOLE, Operands, Part, repeated
+from posjax.attention.terms import DOCUMENT, ORDER, STANDS, biased, is_of_offset, is_product, lines_refusal, marks
 from posjax.attention.tiles import may_see, tile_bounds
 from posjax.attention.tpu.rows import EIGHT, LANES
 from posjax.attention.tpu.steps import (
@@ -27,7 +28,7 @@ from posjax.attention.tpu.steps import (
     tpu_attention,
     tpu_attention_gradients,
 )
-from posjax.encoding import Acting, Array, Encoding, Site, axes
+from posjax.encoding import Acting, Array, Encoding, Site, axes, members
 from posjax.encodings.offsets import Line, for_all, of_batch
 from posjax.encodings.tables import numpy_if_known
 from posjax.gradients import split_floats, with_gradient
@@ -48,10 +49,13 @@ def refusal(encoding: Encoding, x: Operands, *, devices: int = 1) -> str | None:
         return f"q, k and v must be bfloat16, or float32, all three; got {x.q.dtype}, {x.k.dtype} and {x.v.dtype}"
     width = (x.q if x.rotated_q is None else x.rotated_q).shape[-1]
     rows, held = sum(map(_padded, (len(x.q), len(x.k)))), 4 * 2 * _padded(len(x.q)) * width
+    biases = biased(encoding, None, x.q_site, x.k_site)
+    # Vectors of offsets, padded to whole lanes, twice, their gradients, and those of the tokens' vectors.
+    terms = sum(one.encoding.terms for one in biases if is_product(one.encoding))
+    held += terms * (2 * (4 + x.q.dtype.itemsize) * rows * -(-width // LANES) * LANES + 4 * 2 * rows // 2 * width)
     if held + 4 * 4 * 8 * rows > _HELD:
         return f"it holds gradients of a head's queries in the vector memory: {len(x.q)} of {width} channels do not fit"
     masks = [(f"the mask of {encoding}", term.q) for term in encoding.mask().terms(x.q_site, x.k_site)]
-    biases = biased(encoding, None, x.q_site, x.k_site)
     if reason := lines_refusal(masks):
         return reason
     if "blocks(" in repr(encoding.mask().terms(x.q_site, x.k_site)):  # wherever it stands in a mask
@@ -59,27 +63,33 @@ def refusal(encoding: Encoding, x: Operands, *, devices: int = 1) -> str | None:
     if biases and devices > 1:
         return f"it reads the bias of {biases[0].encoding} by places in the arrays, and each device has a part of the queries"
     for one in biases:
-        if not _is_row(one) and not _is_difference(one, x.q_order is not None):
+        by_offset = _is_row(one) or _is_product(one)
+        if not by_offset and not _is_difference(one, x.q_order is not None):
             return _bias_refusal(one)
         known = all(isinstance(leaf, np.ndarray) for site in (one.q_site, one.k_site) for leaf in site[:3])
-        if _is_row(one) and known and not line_of(one.q_site, one.k_site).holds:
+        if by_offset and known and not line_of(one.q_site, one.k_site).holds:
             return f"it reads the bias of {one.encoding} by places in the arrays, and tokens do not stand side by side"
-    if "sink" in encoding.hooks and not all(map(_is_row, biases)):
+    if "sink" in encoding.hooks and not all(_is_row(one) or _is_product(one) for one in biases):
         return f"{encoding} has a sink and a bias that is a difference of numbers of key and query"
     return None
 
 
 def _bias_refusal(one: Acting) -> str:
-    if is_of_offset(one.encoding):
+    if is_of_offset(one.encoding) or is_product(one.encoding):
         return lines_refusal([(f"the bias of {one.encoding}", coordinates(one.q_site))])
     return (
-        f"the bias of {one.encoding} is not known to be a function of the offset (OffsetBias in posjax/encodings/pairs.py) "
-        "nor, in causal attention, a difference of numbers of key and query (`is_difference`)"
+        f"the bias of {one.encoding} is not known to be a function of the offset (OffsetBias in posjax/encodings/pairs.py), "
+        "or of that and one token (ProductBias in offsets.py) nor, in causal attention, a difference of numbers of key and "
+        "query (`is_difference`)"
     )
 
 
 def _is_row(one: Acting) -> bool:
     return is_of_offset(one.encoding) and lines_refusal([("", coordinates(one.q_site))]) is None
+
+
+def _is_product(one: Acting) -> bool:
+    return is_product(one.encoding) and lines_refusal([("", coordinates(one.q_site))]) is None
 
 
 def _is_difference(one: Acting, causal: bool) -> bool:
@@ -210,11 +220,11 @@ def _backward(plan: _Plan, given: tuple[Operands, _Tables], found, cotangents):
 def _pulled(plan: _Plan, x: Operands, tables: _Tables, found, cotangents) -> Operands:
     """The gradients of the operands, by the kernel; its integers mean nothing."""
     (out, log_total), (d_out, d_log_total) = found, cotangents
-    floats, joined = split_floats((x.params, x.q_site, x.k_site))
+    read = "params", "q", "k", "q_site", "k_site"
+    floats, joined = split_floats({name: getattr(x, name) for name in read})
 
     def of_floats(floats):
-        params, q_site, k_site = joined(floats)
-        return _terms(plan, x._replace(params=params, q_site=q_site, k_site=k_site), tables)
+        return _terms(plan, x._replace(**joined(floats)), tables)
 
     terms, pull = jax.vjp(of_floats, floats)
     operands = _operands(plan, x, tables, terms)
@@ -222,11 +232,9 @@ def _pulled(plan: _Plan, x: Operands, tables: _Tables, found, cotangents) -> Ope
     inner = jnp.einsum("the,the->ht", d_out, out, preferred_element_type=jnp.float32) - d_log_total
     by_head = jnp.pad(jnp.moveaxis(d_out, 1, 0), [*added, (0, 0)]).astype(x.v.dtype)
     grads = tpu_attention_gradients(plan.kernel, operands, by_head, jnp.pad(log_total, added), jnp.pad(inner, added))
-    params, q_site, k_site = joined(pull({name: grads[name] for name in terms})[0])
+    pulled = joined(pull({name: grads[name] for name in terms})[0])
     factors = {name: _of_tokens(grads[name], y) for name, y in (("q", x.rotated_q), ("k", x.rotated_k), ("v", x.v))}
-    nothing = dict(q=jnp.zeros_like(x.q), k=jnp.zeros_like(x.k), v=factors["v"])
-    own = dict(params=params, q_site=q_site, k_site=k_site, rotated_q=factors["q"], rotated_k=factors["k"])
-    return x._replace(**own, **nothing)
+    return x._replace(**pulled, rotated_q=factors["q"], rotated_k=factors["k"], v=factors["v"])
 
 
 def _of_tokens(by_head: Float[Array, "H N C"], like: Float[Array, "T K C"]) -> Float[jax.Array, "T K C"]:
@@ -240,19 +248,35 @@ _attention = with_gradient(_forward, _backward, saved=SAVED)
 
 
 def _terms(plan: _Plan, x: Operands, tables: _Tables) -> dict[str, jax.Array]:
-    """The row of biases and the potential of the keys, as `KernelOperands` has them, where a member has one."""
-    keys, heads = tables.k_marks.shape[1], plan.part.all_heads(x.rotated_q.shape[1])
-    steps = keys - 1 - np.arange(keys + tables.q_marks.shape[1], dtype=np.int32)
-    found: dict[str, list] = {"row": [], "potential": []}
+    """The row of biases, the potential of the keys and the vectors, as `KernelOperands` has them, where a member has one."""
+    own, lengths = x.rotated_q.shape[1], (tables.q_marks.shape[1], tables.k_marks.shape[1])
+    heads, steps = plan.part.all_heads(own), np.arange(sum(lengths), dtype=np.int32)
+    q, k = plan.part.among_heads(x.q), plan.part.among_heads(repeated(x.k, own))
+    found: dict[str, list] = collections.defaultdict(list)
     firsts = iter(tables.first)
+
+    def of_tokens(numbers, length):
+        by_head = jnp.moveaxis(jnp.asarray(numbers, jnp.float32), 1, 0)
+        return jnp.pad(by_head, [(0, 0), (0, length - by_head.shape[1])] + [(0, 0)] * (by_head.ndim - 2))
+
     for member, params, q_site, k_site in biased(plan.encoding, x.params, x.q_site, x.k_site):
-        if _is_row(Acting(member, params, q_site, k_site)):
-            row = member.of_offset(params, (next(firsts) + steps)[None, :, None], heads)[:, 0]
+        if is_product(member):
+            first, alone = next(firsts), member.of_keys(params, k)
+            places = (first + 1 - lengths[0] + steps, first - 1 + lengths[1] - steps)
+            factors = member.factors(params, q, q_site, k, k_site)
+            for n, name in enumerate("qk"):
+                if factors[n] is not None:
+                    table = jnp.moveaxis(member.of_offset(params, places[n])[n], 1, 0).astype(jnp.float32)
+                    found[f"{name}_table"].append(jnp.broadcast_to(table, (heads, *table.shape[1:])))
+                    found[f"{name}_vectors"].append(of_tokens(factors[n], lengths[n]))
+            found["potential"] += [] if alone is None else [of_tokens(alone, lengths[1])]
+        elif is_of_offset(member):
+            row = member.of_offset(params, (next(firsts) - 1 + lengths[1] - steps)[None, :, None], heads)[:, 0]
             found["row"].append(jnp.broadcast_to(row.astype(jnp.float32), (heads, len(steps))))
         else:
-            potential = jnp.asarray(member.potential(params, k_site, heads), jnp.float32).T
-            found["potential"].append(jnp.pad(potential, [(0, 0), (0, keys - len(x.k))]))
-    return {name: plan.part.own_heads(sum(each)) for name, each in found.items() if each}
+            found["potential"].append(of_tokens(member.potential(params, k_site, heads), lengths[1]))
+    join = {name: sum if name in ("row", "potential") else lambda each: jnp.concatenate(each, axis=2) for name in found}
+    return {name: plan.part.own_heads(join[name](each)) for name, each in found.items() if each}
 
 
 def _operands(plan: _Plan, x: Operands, tables: _Tables, terms: dict[str, jax.Array]) -> KernelOperands:
@@ -261,11 +285,15 @@ def _operands(plan: _Plan, x: Operands, tables: _Tables, terms: dict[str, jax.Ar
 
     q, k, v = laid_out(x.rotated_q, tables.q_marks), *(laid_out(y, tables.k_marks) for y in (x.rotated_k, x.v))
     shared = {name: getattr(tables, name) for name in ("q_marks", "k_marks", "tiles", "fetched_k", "fetched_q")}
-    return KernelOperands(q, k, v, terms.get("row"), terms.get("potential"), **shared)
+    dtype = jnp.float32 if any(one.exact for one in members(plan.encoding) if is_product(one)) else x.v.dtype
+    vectors = [f"{own}_{name}" for own in "qk" for name in ("vectors", "table")]
+    cast = {name: terms[name].astype(dtype) if name in terms else None for name in vectors}
+    return KernelOperands(q, k, v, terms.get("row"), terms.get("potential"), **cast, **shared)
 
 
 def _tables(plan: KernelPlan, encoding: Encoding, x: Operands) -> _Tables:
-    lines = [line_of(one.q_site, one.k_site) for one in biased(encoding, None, x.q_site, x.k_site) if _is_row(one)]
+    biases = biased(encoding, None, x.q_site, x.k_site)
+    lines = [line_of(one.q_site, one.k_site) for one in biases if _is_row(one) or _is_product(one)]
     unknown = [line.holds for line in lines if not isinstance(line.holds, np.bool_)]
     masks = encoding.mask().terms(x.q_site, x.k_site)
     sides = (
@@ -322,14 +350,14 @@ def _fetched(seen: Bool[np.ndarray, "O N"]) -> list[Int32[np.ndarray, "O N"]]:
 
 @dataclass(frozen=True)
 class _OwnHeads(Encoding):
-    """The bias of a device's heads, for tiles; it reads no content."""
+    """The bias of a device's heads, for tiles."""
 
     encoding: Encoding
     part: Part
 
     def bias(self, params, q, q_site, k, k_site):
         heads = self.part.all_heads(q.shape[1])
-        q, k = (jnp.zeros((len(y), heads, y.shape[2]), y.dtype) for y in (q, k))
+        q, k = map(self.part.among_heads, (q, k))
         bias = jnp.asarray(self.encoding.bias(params, q, q_site, k, k_site))
         return self.part.own_heads(bias) if bias.ndim and len(bias) == heads else bias
 
