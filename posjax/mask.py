@@ -253,8 +253,12 @@ class blocks(Mask):
     def may_show(self, q, k):
         return self.mask.may_show(*(Bounds(*map(self._numbers, bounds)) for bounds in (q, k)))
 
+    def terms(self, q_site, k_site):
+        """Those of `mask`, at the number of each token's block: no pair divides."""
+        return [Term(mask, *map(self._numbers, both)) for mask, *both in self.mask.terms(q_site, k_site)]
+
     def _numbers(self, position: Coordinates) -> Coordinates:
-        return tuple(jnp.asarray(axis // self.size, jnp.int32) for axis in position)
+        return tuple((axis // self.size).astype(np.int32) for axis in position)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ def refusal(encoding: Encoding, x: Operands, *, devices: int = 1) -> str | None:
     masks = [(f"the mask of {encoding}", term.q) for term in encoding.mask().terms(x.q_site, x.k_site)]
     if reason := lines_refusal(masks):
         return reason
-    if "blocks(" in repr(encoding.mask().terms(x.q_site, x.k_site)):  # wherever it stands in a mask
+    if any(name in repr(encoding.mask().terms(x.q_site, x.k_site)) for name in ("blocks(", "drawn(")):  # anywhere in it
         return f"the mask of {encoding} divides positions, which Mosaic compiles where a TPU is at hand only"
     if biases and devices > 1:
         return f"it reads the bias of {biases[0].encoding} by places in the arrays, and each device has a part of the queries"
