@@ -5,7 +5,6 @@ stand side by side; a difference of numbers of key and query is one number for e
 kernels. Their gradients go back to the encoding's parameters by JAX's own rules. README.md tells the kernels' state.
 """
 
-import collections
 import functools
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -36,7 +35,9 @@ from posjax.mask import coordinates
 
 _BLOCKS = (512, 384, 256)  # tokens a side of a block; README.md compares sizes
 _MEMORY = 64 * 2**20  # bytes of the vector memory for a kernel
-_HELD = 40 * 2**20  # of these for arrays of whole heads: twice the gradients of queries, the row and its gradient
+_HELD = 44 * 2**20  # of these for arrays of whole heads, each twice: gradients of queries, rows and tables with theirs
+
+_VECTORS = "q_vectors", "q_table", "k_vectors", "k_table"  # of `KernelOperands`
 
 
 def refusal(encoding: Encoding, x: Operands, *, devices: int = 1) -> str | None:
@@ -50,9 +51,9 @@ def refusal(encoding: Encoding, x: Operands, *, devices: int = 1) -> str | None:
     width = (x.q if x.rotated_q is None else x.rotated_q).shape[-1]
     rows, held = sum(map(_padded, (len(x.q), len(x.k)))), 4 * 2 * _padded(len(x.q)) * width
     biases = biased(encoding, None, x.q_site, x.k_site)
-    # Vectors of offsets, padded to whole lanes, twice, their gradients, and those of the tokens' vectors.
+    # Tables, padded to whole lanes, their gradients, and those of the tokens' vectors.
     terms = sum(one.encoding.terms for one in biases if is_product(one.encoding))
-    held += terms * (2 * (4 + x.q.dtype.itemsize) * rows * -(-width // LANES) * LANES + 4 * 2 * rows // 2 * width)
+    held += terms * 2 * rows * (-(-width // LANES) * LANES * (4 + x.q.dtype.itemsize) + 2 * width)
     if held + 4 * 4 * 8 * rows > _HELD:
         return f"it holds gradients of a head's queries in the vector memory: {len(x.q)} of {width} channels do not fit"
     masks = [(f"the mask of {encoding}", term.q) for term in encoding.mask().terms(x.q_site, x.k_site)]
@@ -63,13 +64,12 @@ def refusal(encoding: Encoding, x: Operands, *, devices: int = 1) -> str | None:
     if biases and devices > 1:
         return f"it reads the bias of {biases[0].encoding} by places in the arrays, and each device has a part of the queries"
     for one in biases:
-        by_offset = _is_row(one) or _is_product(one)
-        if not by_offset and not _is_difference(one, x.q_order is not None):
+        if not _by_offset(one) and not _is_difference(one, x.q_order is not None):
             return _bias_refusal(one)
         known = all(isinstance(leaf, np.ndarray) for site in (one.q_site, one.k_site) for leaf in site[:3])
-        if by_offset and known and not line_of(one.q_site, one.k_site).holds:
+        if _by_offset(one) and known and not line_of(one.q_site, one.k_site).holds:
             return f"it reads the bias of {one.encoding} by places in the arrays, and tokens do not stand side by side"
-    if "sink" in encoding.hooks and not all(_is_row(one) or _is_product(one) for one in biases):
+    if "sink" in encoding.hooks and not all(map(_by_offset, biases)):
         return f"{encoding} has a sink and a bias that is a difference of numbers of key and query"
     return None
 
@@ -84,12 +84,10 @@ def _bias_refusal(one: Acting) -> str:
     )
 
 
-def _is_row(one: Acting) -> bool:
-    return is_of_offset(one.encoding) and lines_refusal([("", coordinates(one.q_site))]) is None
-
-
-def _is_product(one: Acting) -> bool:
-    return is_product(one.encoding) and lines_refusal([("", coordinates(one.q_site))]) is None
+def _by_offset(one: Acting) -> bool:
+    """Whether the bias is a row of numbers, or a table of vectors, by whole offsets on a line."""
+    known = is_of_offset(one.encoding) or is_product(one.encoding)
+    return known and lines_refusal([("", coordinates(one.q_site))]) is None
 
 
 def _is_difference(one: Acting, causal: bool) -> bool:
@@ -247,53 +245,55 @@ def _of_tokens(by_head: Float[Array, "H N C"], like: Float[Array, "T K C"]) -> F
 _attention = with_gradient(_forward, _backward, saved=SAVED)
 
 
+def _laid_out(y: Float[Array, "N H C"], marks: Int32[Array, "R N2"]) -> Float[jax.Array, "H N2 C"]:
+    return jnp.pad(jnp.moveaxis(y, 1, 0), [(0, 0), (0, marks.shape[1] - len(y)), (0, 0)])
+
+
 def _terms(plan: _Plan, x: Operands, tables: _Tables) -> dict[str, jax.Array]:
     """The row of biases, the potential of the keys and the vectors, as `KernelOperands` has them, where a member has one."""
-    own, lengths = x.rotated_q.shape[1], (tables.q_marks.shape[1], tables.k_marks.shape[1])
-    heads, steps = plan.part.all_heads(own), np.arange(sum(lengths), dtype=np.int32)
-    q, k = plan.part.among_heads(x.q), plan.part.among_heads(repeated(x.k, own))
-    found: dict[str, list] = collections.defaultdict(list)
-    firsts = iter(tables.first)
-
-    def of_tokens(numbers, length):
-        by_head = jnp.moveaxis(jnp.asarray(numbers, jnp.float32), 1, 0)
-        return jnp.pad(by_head, [(0, 0), (0, length - by_head.shape[1])] + [(0, 0)] * (by_head.ndim - 2))
-
-    for member, params, q_site, k_site in biased(plan.encoding, x.params, x.q_site, x.k_site):
+    sides, own = (tables.q_marks, tables.k_marks), x.rotated_q.shape[1]
+    (queries, keys), heads = (marks.shape[1] for marks in sides), plan.part.all_heads(own)
+    q, k = map(plan.part.among_heads, (x.q, repeated(x.k, own)))
+    steps, firsts = np.arange(queries + keys, dtype=np.int32), iter(tables.first)
+    found: dict[str, list] = {"row": [], "potential": [], **{name: [] for name in _VECTORS}}
+    for one in biased(plan.encoding, x.params, x.q_site, x.k_site):
+        member, params, q_site, k_site = one
+        first = next(firsts) if _by_offset(one) else 0
+        rising, falling = first + 1 - queries + steps, first - 1 + keys - steps
+        numbers = None
         if is_product(member):
-            first, alone = next(firsts), member.of_keys(params, k)
-            places = (first + 1 - lengths[0] + steps, first - 1 + lengths[1] - steps)
-            factors = member.factors(params, q, q_site, k, k_site)
-            for n, name in enumerate("qk"):
+            numbers, factors = member.of_keys(params, k), member.factors(params, q, q_site, k, k_site)
+            for n, (name, places) in enumerate((("q", rising), ("k", falling))):
                 if factors[n] is not None:
-                    table = jnp.moveaxis(member.of_offset(params, places[n])[n], 1, 0).astype(jnp.float32)
+                    table = jnp.moveaxis(member.of_offset(params, places)[n], 1, 0).astype(jnp.float32)
                     found[f"{name}_table"].append(jnp.broadcast_to(table, (heads, *table.shape[1:])))
-                    found[f"{name}_vectors"].append(of_tokens(factors[n], lengths[n]))
-            found["potential"] += [] if alone is None else [of_tokens(alone, lengths[1])]
-        elif is_of_offset(member):
-            row = member.of_offset(params, (next(firsts) - 1 + lengths[1] - steps)[None, :, None], heads)[:, 0]
+                    found[f"{name}_vectors"].append(_laid_out(factors[n], sides[n]))
+        elif _by_offset(one):
+            row = member.of_offset(params, falling[None, :, None], heads)[:, 0]
             found["row"].append(jnp.broadcast_to(row.astype(jnp.float32), (heads, len(steps))))
         else:
-            found["potential"].append(of_tokens(member.potential(params, k_site, heads), lengths[1]))
-    join = {name: sum if name in ("row", "potential") else lambda each: jnp.concatenate(each, axis=2) for name in found}
-    return {name: plan.part.own_heads(join[name](each)) for name, each in found.items() if each}
+            numbers = member.potential(params, k_site, heads)
+        if numbers is not None:
+            numbers = jnp.asarray(numbers, jnp.float32)[..., None]
+            found["potential"].append(_laid_out(numbers, tables.k_marks)[..., 0])
+    joined = {name: jnp.concatenate(each, 2) if name in _VECTORS else sum(each) for name, each in found.items() if each}
+    return {name: plan.part.own_heads(each) for name, each in joined.items()}
 
 
 def _operands(plan: _Plan, x: Operands, tables: _Tables, terms: dict[str, jax.Array]) -> KernelOperands:
-    def laid_out(y, marks):
-        return jnp.pad(jnp.moveaxis(y, 1, 0), [(0, 0), (0, marks.shape[1] - len(y)), (0, 0)])
-
-    q, k, v = laid_out(x.rotated_q, tables.q_marks), *(laid_out(y, tables.k_marks) for y in (x.rotated_k, x.v))
+    sides = (x.rotated_q, tables.q_marks), (x.rotated_k, tables.k_marks), (x.v, tables.k_marks)
     shared = {name: getattr(tables, name) for name in ("q_marks", "k_marks", "tiles", "fetched_k", "fetched_q")}
-    dtype = jnp.float32 if any(one.exact for one in members(plan.encoding) if is_product(one)) else x.v.dtype
-    vectors = [f"{own}_{name}" for own in "qk" for name in ("vectors", "table")]
-    cast = {name: terms[name].astype(dtype) if name in terms else None for name in vectors}
-    return KernelOperands(q, k, v, terms.get("row"), terms.get("potential"), **cast, **shared)
+    exact = any(member.exact for member in members(plan.encoding) if is_product(member))
+    dtype = jnp.float32 if exact else x.v.dtype
+    vectors = {name: terms[name].astype(dtype) if name in terms else None for name in _VECTORS}
+    return KernelOperands(
+        *(_laid_out(*side) for side in sides), terms.get("row"), terms.get("potential"), **vectors, **shared
+    )
 
 
 def _tables(plan: KernelPlan, encoding: Encoding, x: Operands) -> _Tables:
     biases = biased(encoding, None, x.q_site, x.k_site)
-    lines = [line_of(one.q_site, one.k_site) for one in biases if _is_row(one) or _is_product(one)]
+    lines = [line_of(one.q_site, one.k_site) for one in biases if _by_offset(one)]
     unknown = [line.holds for line in lines if not isinstance(line.holds, np.bool_)]
     masks = encoding.mask().terms(x.q_site, x.k_site)
     sides = (
