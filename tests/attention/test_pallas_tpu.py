@@ -27,6 +27,7 @@ RISES = pj.sites(LENGTH)._replace(segment=np.repeat([1, 0], [200, 30]).astype(np
 
 XL, PI = "transformer_xl(clamp_len=40)", "alibi_pi(original_length=20)"
 DEBERTA, INKLING = "deberta(position_buckets=8, max_relative_positions=40)", "inkling(rank=3, extent=70)"
+LOOSE = {"fox": 1e-3, "inkling": 6e-5}  # which adds up all gates before a token; whose gradients go up to 70
 slow = pytest.mark.slow
 
 
@@ -64,7 +65,7 @@ def check(spec: str, causal: bool, sites: list[pj.Site], known: bool = True):
     (out, grads), (expected, expected_grads) = run(True), run(False)
     assert all(np.abs(leaf).max() > 1e-3 for leaf in jax.tree.leaves(expected_grads[1:4]))
     close(out, expected)
-    close(grads, expected_grads, atol=1e-3 if "fox" in spec else 3e-5)  # gates of a document's tokens are added up
+    close(grads, expected_grads, atol=next((LOOSE[name] for name in LOOSE if name in spec), 3e-5))
 
 
 @pytest.mark.parametrize(
@@ -154,11 +155,11 @@ def _line_of(q_site, k_site):
 
 
 def test_no_array_of_length_squared():
-    encoding = pj.parse("t5() + kerple() + deberta()")
+    encoding = pj.parse(f"t5() + kerple() + {XL}")
     params = encoding.init(jax.random.key(1), pj.Dims(HEADS * 64, HEADS, 64))
-    q = jax.ShapeDtypeStruct((4096, HEADS, 64), jnp.bfloat16)
-    x = jax.ShapeDtypeStruct((4096, HEADS * 64), jnp.bfloat16)
-    assert largest(jax.make_jaxpr(gradients(encoding, pj.sites(4096), True, True))(params, q, q, q, x)) < 4096**2 / 8
+    q = jax.ShapeDtypeStruct((8192, HEADS, 64), jnp.bfloat16)
+    x = jax.ShapeDtypeStruct((8192, HEADS * 64), jnp.bfloat16)
+    assert largest(jax.make_jaxpr(gradients(encoding, pj.sites(8192), True, True))(params, q, q, q, x)) < 8192**2 / 8
 
 
 LINE = pj.sites(6)
