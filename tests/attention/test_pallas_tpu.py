@@ -75,6 +75,7 @@ def check(spec: str, causal: bool, sites: list[pj.Site], known: bool = True):
         pytest.param("t5() + kerple()", False, [REGISTERS, REGISTERS], False, marks=slow),
         pytest.param("kerple() + dpb()", True, [DOCUMENTS, APART], False, marks=slow),  # in tiles after all
         pytest.param("(interpolate(factor=3) >> alibi()) + kerple() + window(9)", True, [REGISTERS], True, marks=slow),
+        pytest.param("bigbird(5, num_random=2) + window(150)", True, [DOCUMENTS, REGISTERS], False, marks=slow),
         pytest.param("fox() + kerple()", True, [RISES], True, marks=slow),  # a potential beside a row, before padding
         pytest.param(f"{XL} + chunked(60, before=1) + learned_sink(stddev=1)", True, [DOCUMENTS], True, marks=slow),
         pytest.param(f"{DEBERTA} + rope()", False, [REGISTERS, REGISTERS], False, marks=slow),
@@ -189,10 +190,10 @@ LINE = pj.sites(6)
         ("transformer_xl()", pj.grid(2, 3), None, "2 axes"),
         ("shaw()", LINE, None, "reads beside values"),
         ("chunked(2) + window(3)", LINE, None, None),
-        ("bigbird()", LINE, None, "divides positions"),
+        ("bigbird()", LINE, None, None),
         ("self_extend(2, 3) >> alibi()", LINE, LINE.position, "self_extend"),
         ("t5()", pj.grid(2, 3), None, "2 axes"),
-        ("window(3)", pj.grid(2, 3), None, "2 axes"),
+        ("window(3)", pj.grid(2, 3), None, None),
         ("cope()", LINE, None, "cope"),
     ],
 )

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.attention.terms import HIDDEN, POSITIONS, Pairs, apart, biased, has_no_bias, is_of_offset, seen
+from posjax.attention.terms import HIDDEN, POSITIONS, Masks, Pairs, apart, biased, has_no_bias, is_of_offset, seen
 from posjax.encoding import Encoding, Params, Site, members
 from posjax.encodings.pairs import ElementwiseBias
-from posjax.mask import Coordinates, Mask, coordinates
+from posjax.mask import Coordinates, coordinates
 
 
 class Bias(NamedTuple):
@@ -24,7 +24,7 @@ class Bias(NamedTuple):
 class Terms(NamedTuple):
     """The static masks and biases of a composition. The positions of masks come before those of biases."""
 
-    masks: tuple[Mask, ...] = ()
+    masks: Masks = ()
     biases: tuple[Bias, ...] = ()
 
     @property
@@ -59,7 +59,7 @@ def terms(
     constants = jnp.concatenate([*each, jnp.zeros((num_heads, 0), jnp.float32)], axis=1)
     q = [*(mask.q for mask in masks), *(coordinates(one.q_site) for one in biases)]
     k = [*(mask.k for mask in masks), *(coordinates(one.k_site) for one in biases)]
-    return Terms(tuple(mask.mask for mask in masks), static), constants, q, k
+    return Terms(tuple((mask.mask, 1) for mask in masks), static), constants, q, k
 
 
 class View(NamedTuple):

@@ -57,10 +57,8 @@ def refusal(encoding: Encoding, x: Operands, *, devices: int = 1) -> str | None:
     if held + 4 * 4 * 8 * rows > _HELD:
         return f"it holds gradients of a head's queries in the vector memory: {len(x.q)} of {width} channels do not fit"
     masks = [(f"the mask of {encoding}", term.q) for term in encoding.mask().terms(x.q_site, x.k_site)]
-    if reason := lines_refusal(masks):
+    if reason := lines_refusal(masks, most=None):
         return reason
-    if any(name in repr(encoding.mask().terms(x.q_site, x.k_site)) for name in ("blocks(", "drawn(")):  # anywhere in it
-        return f"the mask of {encoding} divides positions, which Mosaic compiles where a TPU is at hand only"
     if biases and devices > 1:
         return f"it reads the bias of {biases[0].encoding} by places in the arrays, and each device has a part of the queries"
     for one in biases:
@@ -165,7 +163,7 @@ def pallas_tpu(
     blocks = blocks or (_block(len(x.q)), _block(len(x.k)))
     masks = encoding.mask().terms(x.q_site, x.k_site)
     all_stand = all(isinstance(site.prefix, np.ndarray) and not site.prefix.any() for site in (x.q_site, x.k_site))
-    static = tuple(term.mask for term in masks), scale, x.q_order is not None, all_stand
+    static = tuple((term.mask, len(term.q)) for term in masks), scale, x.q_order is not None, all_stand
     kernel = KernelPlan(*static, *blocks, _MEMORY, interpret)
     tables = _tables(kernel, encoding, x)
     plan = _Plan(encoding, part._replace(orders=None), kernel, isinstance(tables.holds, np.bool_ | bool))
@@ -297,8 +295,8 @@ def _tables(plan: KernelPlan, encoding: Encoding, x: Operands) -> _Tables:
     unknown = [line.holds for line in lines if not isinstance(line.holds, np.bool_)]
     masks = encoding.mask().terms(x.q_site, x.k_site)
     sides = (
-        (x.q_site, x.q_order, [term.q[0] for term in masks], 0, plan.q_block),
-        (x.k_site, x.k_order, [term.k[0] for term in masks], -1, plan.k_block),
+        (x.q_site, x.q_order, [axis for term in masks for axis in term.q], 0, plan.q_block),
+        (x.k_site, x.k_order, [axis for term in masks for axis in term.k], -1, plan.k_block),
     )
     q_marks, k_marks = (
         marks(site, order, positions, padding, len(site.segment) + -len(site.segment) % block)

@@ -15,10 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
-from posjax.attention.terms import HIDDEN, Pairs, apart, seen
+from posjax.attention.terms import HIDDEN, Masks, Pairs, apart, seen
 from posjax.attention.tpu.rows import EIGHT, LANES, gathered, in_eights, skewed, spread, unskewed
 from posjax.encoding import Array
-from posjax.mask import Mask
 
 _LEAST = -1e29  # below any logit, and so far above HIDDEN that exp(HIDDEN - _LEAST) is 0
 PARTLY, WHOLLY = 1, 2  # whether a tile has hidden pairs, or pairs without a bias
@@ -27,7 +26,7 @@ PARTLY, WHOLLY = 1, 2  # whether a tile has hidden pairs, or pairs without a bia
 class KernelPlan(NamedTuple):
     """The static arguments."""
 
-    masks: tuple[Mask, ...]
+    masks: Masks
     scale: float
     causal: bool
     all_stand: bool  # whether no token is known to stand nowhere
