@@ -255,7 +255,7 @@ class blocks(Mask):
         return self.mask.may_show(*(Bounds(*map(self._numbers, bounds)) for bounds in (q, k)))
 
     def terms(self, q_site, k_site):
-        """Those of `mask`, where each token stands at the number of its block: no pair divides."""
+        """The terms of `mask`, where each token stands at the number of its block: no pair divides."""
         numbered = (site._replace(position=(site.position // self.size).astype(np.int32)) for site in (q_site, k_site))
         return self.mask.terms(*numbered)
 
@@ -305,7 +305,7 @@ class drawn(Mask):
 
 @dataclass(frozen=True)
 class _Joined(Mask):
-    """Pairs one of which drew the other; behind its position stand those that a token drew."""
+    """Pairs one of which drew the other; the positions that a token drew stand behind its own."""
 
     def shows(self, q, k):
         return _any((a == k[0]) | (b == q[0]) for a, b in zip(q[1:], k[1:], strict=True))

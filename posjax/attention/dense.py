@@ -47,7 +47,7 @@ class Part(NamedTuple):
         return _own(x, self.heads, axis)
 
     def among_heads(self, x: Float[Array, "T H D"]) -> Float[Array, "T H2 D"]:
-        """Returns the device's heads in their places among all heads, zeros for those of other devices."""
+        """Returns the device's heads in their places among all heads, zeros in all other places."""
         if self.heads is None:
             return x
         places = jnp.zeros((len(x), self.all_heads(x.shape[1]), x.shape[2]), x.dtype)

@@ -64,7 +64,7 @@ class ProductBias(Encoding):
         return None
 
     def anywhere(self, params: Params, factors: Both, q_site: Site, k_site: Site) -> Float[Array, "H T S"]:
-        """The bias of pairs that stand on no line; what it holds for unrelated ones means nothing."""
+        """The bias of pairs that stand on no line; numbers of unrelated pairs mean nothing."""
         raise NotImplementedError
 
     def on_line(

@@ -51,7 +51,7 @@ def refusal(encoding: Encoding, x: Operands, *, devices: int = 1) -> str | None:
     width = (x.q if x.rotated_q is None else x.rotated_q).shape[-1]
     rows, held = sum(map(_padded, (len(x.q), len(x.k)))), 4 * 2 * _padded(len(x.q)) * width
     biases = biased(encoding, None, x.q_site, x.k_site)
-    # Tables, padded to whole lanes, their gradients, and those of the tokens' vectors.
+    # Tables, padded to whole lanes, their gradients, and the gradients of the tokens' vectors.
     terms = sum(one.encoding.terms for one in biases if is_product(one.encoding))
     held += terms * 2 * rows * (-(-width // LANES) * LANES * (4 + x.q.dtype.itemsize) + 2 * width)
     if held + 4 * 4 * 8 * rows > _HELD:

@@ -44,7 +44,7 @@ class KernelOperands(NamedTuple):
     v: Float[Array, "K S E"]
     row: Float[Array, "H L"] | None  # biases from the last key and the first query on, by falling offset; L = S + T
     potential: Float[Array, "H S"] | None  # a bias of each key
-    q_vectors: Float[Array, "H T F"] | None  # whose products with those of offsets are a bias
+    q_vectors: Float[Array, "H T F"] | None  # whose products with vectors of offsets are a bias
     q_table: Float[Array, "H L F"] | None  # vectors by rising offset, from the last query and the first key on
     k_vectors: Float[Array, "H S G"] | None
     k_table: Float[Array, "H L G"] | None  # by falling offset, as the row
@@ -246,7 +246,7 @@ def _logits(plan: KernelPlan, x: SimpleNamespace, i, j, is_whole: bool):
 
 
 def _bias(plan: KernelPlan, x: SimpleNamespace, i, j):
-    """The biases of a tile [S, T] by the offset; None if there are none."""
+    """The biases of a tile [S, T] by the offset; None if it has no bias."""
     found = []
     if hasattr(x, "row"):
         found.append(spread(x.row[:, _window(plan, x, i, j)], plan.k_block, plan.q_block))
