@@ -305,7 +305,7 @@ class drawn(Mask):
 
 @dataclass(frozen=True)
 class _Joined(Mask):
-    """Pairs one of which drew the other; the positions that a token drew stand behind its own."""
+    """Pairs in which one token drew the other; drawn positions stand behind a token's own."""
 
     def shows(self, q, k):
         return _any((a == k[0]) | (b == q[0]) for a, b in zip(q[1:], k[1:], strict=True))
