@@ -220,7 +220,7 @@ class TransformerXL(ProductBias):
         distance = -offset if self.clamp_len < 0 else jnp.clip(-offset, -self.clamp_len, self.clamp_len)
         angle = angles(distance[:, None], wave)
         waves = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=1)
-        return jnp.einsum("lm,mhd->lhd", waves, params["position"]), None
+        return jnp.einsum("lm,mhd->lhd", waves, params["position"], precision="highest"), None
 
     def anywhere(self, params, factors, q_site, k_site):
         q_position, k_position, width = axes(q_site), axes(k_site), params["position"].shape[0]
