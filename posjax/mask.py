@@ -16,6 +16,7 @@ import itertools
 import math
 import operator
 import typing
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -253,8 +254,13 @@ class blocks(Mask):
     def may_show(self, q, k):
         return self.mask.may_show(*(Bounds(*map(self._numbers, bounds)) for bounds in (q, k)))
 
+    def terms(self, q_site, k_site):
+        """The terms of `mask`, where each token stands at the number of its block: no pair divides."""
+        numbered = (site._replace(position=(site.position // self.size).astype(np.int32)) for site in (q_site, k_site))
+        return self.mask.terms(*numbered)
+
     def _numbers(self, position: Coordinates) -> Coordinates:
-        return tuple(jnp.asarray(axis // self.size, jnp.int32) for axis in position)
+        return tuple((axis // self.size).astype(np.int32) for axis in position)
 
 
 @dataclass(frozen=True)
@@ -274,14 +280,19 @@ class drawn(Mask):
         return (Span(),) if self.count else ()
 
     def shows(self, q, k):
-        q, k = _on_line(self, q), _on_line(self, k)
-        shares = range(self.count)
-        return _any((self._draw(q, share) == k) | (self._draw(k, share) == q) for share in shares)
+        return _Joined().shows(self._draws(q), self._draws(k))
 
     def may_show(self, q, k):
-        """Exact where each tile holds one position; of other tiles all are computed."""
-        several = (q.low[0] != q.high[0]) | (k.low[0] != k.high[0])
-        return self.shows(q.low, k.low) | several if self.count else False
+        return _Joined().may_show(*(Bounds(*map(self._draws, bounds)) for bounds in (q, k)))
+
+    def terms(self, q_site, k_site):
+        """What each token draws stands beside its position: no pair draws."""
+        return [Term(_Joined(), *(self._draws(coordinates(site)) for site in (q_site, k_site)))]
+
+    def _draws(self, position: Coordinates) -> Coordinates:
+        """The position, and those that it draws."""
+        line = _on_line(self, position)
+        return line, *(self._draw(line, share) for share in range(self.count))
 
     def _draw(self, position: Int32[Array, "..."], share: int) -> Int32[Array, "..."]:
         """The position that each position draws from a share; -1 from an empty share."""
@@ -290,6 +301,19 @@ class drawn(Mask):
         size = jnp.maximum(end - start, 1).astype(jnp.uint32)
         pick = (_hash(position, share, self.seed) % size).astype(jnp.int32)
         return jnp.where(end > start, self.first + start + pick, -1)
+
+
+@dataclass(frozen=True)
+class _Joined(Mask):
+    """Pairs in which one token drew the other; drawn positions stand behind a token's own."""
+
+    def shows(self, q, k):
+        return _any((a == k[0]) | (b == q[0]) for a, b in zip(q[1:], k[1:], strict=True))
+
+    def may_show(self, q, k):
+        """Exact where each tile holds one position; of other tiles all are computed."""
+        several = (q.low[0] != q.high[0]) | (k.low[0] != k.high[0])
+        return self.shows(q.low, k.low) | several if len(q.low) > 1 else False
 
 
 @dataclass(frozen=True)
@@ -307,6 +331,11 @@ class _All(Mask):
     def may_show(self, q, k):
         return _all(mask.may_show(q, k) for mask in self.masks)
 
+    def terms(self, q_site, k_site):
+        if _share_coordinates(self.masks):
+            return super().terms(q_site, k_site)
+        return [term for mask in self.masks for term in mask.terms(q_site, k_site)]
+
 
 @dataclass(frozen=True)
 class _Any(Mask):
@@ -321,6 +350,36 @@ class _Any(Mask):
 
     def may_show(self, q, k):
         return _any(mask.may_show(q, k) for mask in self.masks)
+
+    def terms(self, q_site, k_site):
+        if _share_coordinates(self.masks):
+            return super().terms(q_site, k_site)
+        each = [mask.terms(q_site, k_site) for mask in self.masks]
+        q, k = (sum((term[side] for terms in each for term in terms), ()) for side in (1, 2))
+        return [Term(_Either(tuple(tuple((term.mask, len(term.q)) for term in terms) for terms in each)), q, k)]
+
+
+def _share_coordinates(masks: tuple[Mask, ...]) -> bool:
+    return all(type(mask).terms is Mask.terms for mask in masks)
+
+
+@dataclass(frozen=True)
+class _Either(Mask):
+    """Pairs that all masks of one group show, each at its own coordinates: (mask, how many) stand one behind the other."""
+
+    groups: tuple[tuple[tuple[Mask, int], ...], ...]
+
+    def shows(self, q, k):
+        return self._any_group(lambda mask, part: mask.shows(q[part], k[part]))
+
+    def may_show(self, q, k):
+        parts = lambda part: (Bounds(x.low[part], x.high[part]) for x in (q, k))  # noqa: E731
+        return self._any_group(lambda mask, part: mask.may_show(*parts(part)))
+
+    def _any_group(self, shown: Callable[[Mask, slice], Any]) -> Any:
+        ends = iter(itertools.accumulate(count for group in self.groups for _, count in group))
+        part = lambda count: slice((end := next(ends)) - count, end)  # noqa: E731
+        return _any(_all([shown(mask, part(count)) for mask, count in group]) for group in self.groups)
 
 
 def coordinates(site: Any) -> Coordinates:

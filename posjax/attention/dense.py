@@ -46,6 +46,14 @@ class Part(NamedTuple):
         """Returns the device's share of an array along its axis of all heads."""
         return _own(x, self.heads, axis)
 
+    def among_heads(self, x: Float[Array, "T H D"]) -> Float[Array, "T H2 D"]:
+        """Returns the device's heads in their places among all heads, zeros in all other places."""
+        if self.heads is None:
+            return x
+        places = jnp.zeros((len(x), self.all_heads(x.shape[1]), x.shape[2]), x.dtype)
+        start = jax.lax.axis_index(self.heads[0]) * x.shape[1]
+        return jax.lax.dynamic_update_slice_in_dim(places, x, start, 1)
+
     def own_queries(self, x: Array, axis: int = 0) -> Array:
         """Returns the device's share of an array along its axis of all queries, or of blocks of them."""
         return _own(x, self.queries, axis)

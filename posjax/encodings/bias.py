@@ -10,9 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from posjax.encoding import Array, Encoding, Needs, Site, axes, rises, stands
+from posjax.encoding import Array, Needs, Site, axes, rises, stands
 from posjax.encodings.angles import angles, axial
+from posjax.encodings.offsets import ProductBias
 from posjax.encodings.pairs import HIDDEN, ElementwiseBias, OffsetBias, Steps, length, pairwise, per_head
+from posjax.mask import offset
 from posjax.spec import nearest, register
 
 _DIRECTIONS = ["both", "offset", "split"]
@@ -120,7 +122,7 @@ def alibi_slopes(num_heads: int, exponent: float = 8.0) -> Float[np.ndarray, " H
 
 @register("alibi_pi")
 @dataclass(frozen=True)
-class AlibiPi(Encoding):
+class AlibiPi(ProductBias):
     """ALiBi with interpolated positions: slopes times original_length / n in a document of n > original_length tokens.
 
     Al-Khateeb et al. (2023), arXiv 2310.13017. n is the number of positions that the query's document spans; in cached
@@ -141,6 +143,7 @@ class AlibiPi(Encoding):
 
     dimensions = (1,)
     needs = Needs.DOCUMENT_LENGTH
+    exact = True
 
     original_length: int
 
@@ -151,14 +154,20 @@ class AlibiPi(Encoding):
     def observe(self, params, x, site, past=None):
         return site._replace(state=_spans(self.coordinates(site)[:, 0], site, past))
 
-    def bias(self, params, q, q_site, k, k_site):
-        self.coordinates(k_site)
+    def factors(self, params, q, q_site, k, k_site):
         if isinstance(q_site.state, tuple):
             raise ValueError(
                 "alibi_pi needs to know the length of each document: site = encoding.observe(params, x, site)"
             )
         stretch = jnp.minimum(1.0, self.original_length / q_site.state)
-        return stretch[:, None] * Alibi().bias(params, q, q_site, k, k_site)
+        return stretch[:, None, None] * alibi_slopes(q.shape[1]).astype(np.float32)[:, None], None
+
+    def of_offset(self, params, offset):
+        return -jnp.abs(offset).astype(jnp.float32)[:, None, None], None
+
+    def anywhere(self, params, factors, q_site, k_site):
+        start, to = (self.coordinates(site)[:, 0] for site in (q_site, k_site))
+        return -jnp.moveaxis(factors[0], 0, 1) * jnp.abs(offset(start[:, None], to)).astype(jnp.float32)
 
 
 def _spans(position: Array, site: Site, past: Site | None) -> Float[jax.Array, " T"]:

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int32, Shaped
 
 from posjax.encoding import Array, Encoding, Needs, Site, axes, order_of, stands
 from posjax.encodings.angles import angles, axial
-from posjax.encodings.offsets import at, at_line, choose, for_all, line_of, products_on_line, sums_at, sums_on_line
+from posjax.encodings.offsets import ProductBias, at, at_line, choose, for_all, line_of, sums_at, sums_on_line
 from posjax.encodings.pairs import related, whole_offset
 from posjax.encodings.placement import standing
 from posjax.encodings.resize import resize
@@ -25,7 +25,7 @@ _FEW_COUNTS = 128  # up to this many counts a scatter is slower on CPUs
 
 @register("shaw")
 @dataclass(frozen=True)
-class Shaw(Encoding):
+class Shaw(ProductBias):
     """Relative position representations: logits q . (k + a^K_r) / sqrt(D) and outputs sum of weight (v + a^V_r).
 
     r = clip(k's position - q's, -max_relative_position, right). Shaw et al. (2018), arXiv 1803.02155,
@@ -107,18 +107,22 @@ class Shaw(Encoding):
             for n, tables in params.items()
         }
 
-    def bias(self, params, q, q_site, k, k_site):
-        bias, line = 0.0, line_of(q_site, k_site)
+    def factors(self, params, q, q_site, k, k_site):
+        return q.astype(jnp.float32) * (q.shape[-1] ** -0.5 if self.scaled else 1.0), None
+
+    def of_offset(self, params, offset):
+        (table,) = params["key"]
+        return table[self._row(table, np.zeros(1, np.int32), offset)[0]][:, None], None
+
+    def on_line(self, params, factors, q_site, k_site, first):
+        (table,) = params["key"]  # a key reads one of few rows: cheaper than a product with each
+        return at_line(jnp.einsum("thd,rd->htr", factors[0], table), len(k_site.segment), first, *self._far(table))
+
+    def anywhere(self, params, factors, q_site, k_site):
+        bias = 0.0
         for table, (start, to) in zip(params["key"], self._axes(params["key"], q_site, k_site), strict=True):
-            by_row = jnp.einsum("thd,rd->htr", q.astype(jnp.float32), table)
-            by_row = by_row * q.shape[-1] ** -0.5 if self.scaled else by_row
-            bias = bias + choose(
-                line.holds,
-                lambda by_row, table=table: at_line(by_row, k.shape[0], line.first, *self._far(table)),
-                lambda by_row, table=table, start=start, to=to: at(by_row, self._row(table, start, to)),
-                by_row,
-            )
-        return jnp.where(related(q_site, k_site), bias, 0.0)
+            bias = bias + at(jnp.einsum("thd,rd->htr", factors[0], table), self._row(table, start, to))
+        return bias
 
     def read(self, params, weights, q_site, k_site):
         if not self.values:
@@ -164,7 +168,7 @@ def _rows(side: int) -> int:
 
 @register("transformer_xl")
 @dataclass(frozen=True)
-class TransformerXL(Encoding):
+class TransformerXL(ProductBias):
     """Logits ((q + u) . k + (q + v) . W r_d) / sqrt(D), with r_d the sines and cosines of the distance d, query minus key.
 
     Dai et al. (2019), arXiv 1901.02860, section 3.3. r_d holds all M/2 sines sin(d base^(-2c/M)) before all cosines, as
@@ -205,19 +209,30 @@ class TransformerXL(Encoding):
         keys = jax.random.split(key, len(shapes))
         return {n: 0.02 * jax.random.normal(k, shapes[n], jnp.float32) for n, k in zip(shapes, keys, strict=True)}
 
-    def bias(self, params, q, q_site, k, k_site):
+    def of_keys(self, params, k):
+        return jnp.einsum("hd,shd->sh", params["u"], k.astype(jnp.float32)) * k.shape[-1] ** -0.5
+
+    def factors(self, params, q, q_site, k, k_site):
+        return (q.astype(jnp.float32) + params["v"]) * q.shape[-1] ** -0.5, None
+
+    def of_offset(self, params, offset):
+        wave = axial(self.base, 1, len(params["position"]) // 2, "transformer_xl: a width")
+        distance = -offset if self.clamp_len < 0 else jnp.clip(-offset, -self.clamp_len, self.clamp_len)
+        angle = angles(distance[:, None], wave)
+        waves = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], axis=1)
+        return jnp.einsum("lm,mhd->lhd", waves, params["position"], precision="highest"), None
+
+    def anywhere(self, params, factors, q_site, k_site):
         q_position, k_position, width = axes(q_site), axes(k_site), params["position"].shape[0]
-        num_axes = q_position.shape[1]
+        num_axes, bias = q_position.shape[1], 0.0
         wave = axial(self.base, num_axes, width // 2, "transformer_xl: a width")
-        asked = jnp.einsum("thd,mhd->htm", q.astype(jnp.float32) + params["v"], params["position"])
+        asked = jnp.einsum("thd,mhd->htm", factors[0], params["position"])
         # [H, T, sine or cosine, A, M / 2A]
         asked = asked.reshape(*asked.shape[:2], 2, num_axes, -1)
-        bias = 0.0
         for a in range(num_axes):
             frequency = wave[a, a * asked.shape[-1] : (a + 1) * asked.shape[-1]][None]
             bias = bias + self._by_distance(asked[:, :, :, a], q_position[:, a], k_position[:, a], frequency)
-        content = jnp.einsum("hd,shd->hs", params["u"], k.astype(jnp.float32))[:, None]
-        return (content + jnp.where(related(q_site, k_site), bias, 0.0)) * q.shape[-1] ** -0.5
+        return bias
 
     def _by_distance(
         self,
@@ -246,7 +261,7 @@ class TransformerXL(Encoding):
 
 @register("inkling")
 @dataclass(frozen=True)
-class Inkling(Encoding):
+class Inkling(ProductBias):
     """Relative bias read off the query's token: (x_q R_h) . P[:, d] at the distance d, query minus key; 0 from `extent` on.
 
     Of the model Inkling (2026) by Thinking Machines, which has no other positions. There is no paper: the source is
@@ -329,43 +344,25 @@ class Inkling(Encoding):
             return q, k
         return (q * self._temperature(q_site)[:, None, None]).astype(q.dtype), k
 
-    def bias(self, params, q, q_site, k, k_site):
-        start, to = self.coordinates(q_site), self.coordinates(k_site)
-        if start.shape[1] != len(params["profiles"]):
+    def factors(self, params, q, q_site, k, k_site):
+        if (num_axes := self.coordinates(q_site).shape[1]) != len(params["profiles"]):
             raise ValueError(
-                f"inkling has profiles for {len(params['profiles'])} position axes, got {start.shape[1]}: initialise it with "
+                f"inkling has profiles for {len(params['profiles'])} position axes, got {num_axes}: initialise it with "
                 "the grid of the model"
             )
-        states = q_site.state
-        if self.n_floor is not None:
-            states = states * self._temperature(q_site)[:, None, None, None]
-        line = line_of(q_site, k_site)
-        bias = choose(
-            line.holds,
-            lambda states, profiles: self._on_line(states[:, 0], profiles[0], len(to), line.first),
-            lambda states, profiles: self._anywhere(states, profiles, offset(to[None], start[:, None])),
-            states,
-            params["profiles"],
-        )
-        return jnp.where(related(q_site, k_site), bias, 0.0)
+        states = jnp.concatenate([q_site.state[:, axis] for axis in range(num_axes)], axis=-1)
+        return states if self.n_floor is None else states * self._temperature(q_site)[:, None, None], None
 
-    def _on_line(
-        self, states: Float[Array, "T H R"], profiles: Float[Array, "R N"], num_keys: int, first: Int32[Array, ""] | int
-    ) -> Float[Array, "H T S"]:
-        num_q, heads, _ = states.shape
-        column, within = self._columns(num_q - 1 - first - np.arange(num_q + num_keys, dtype=np.int32)[:, None])
-        rows = jnp.where(within[:, None], profiles.T[column[:, 0]], 0.0)
-        return products_on_line(states, jnp.repeat(rows[:, None], heads, axis=1), num_keys)
+    def of_offset(self, params, offset):
+        column, within = self._columns(-offset[:, None])
+        return jnp.where(within[:, None], params["profiles"][0].T[column[:, 0]], 0.0)[:, None], None
 
-    def _anywhere(
-        self,
-        states: Float[Array, "T A H R"],
-        profiles: Float[Array, "A R N"],
-        distance: Shaped[Array, "T S A"],
-    ) -> Float[Array, "H T S"]:
-        column, within = self._columns(distance)
-        by_column = jnp.einsum("tahr,arn->ahtn", states, profiles)
-        return jnp.where(within, sum(at(by, column[..., axis]) for axis, by in enumerate(by_column)), 0.0)
+    def anywhere(self, params, factors, q_site, k_site):
+        start, to = self.coordinates(q_site), self.coordinates(k_site)
+        column, within = self._columns(offset(to[None], start[:, None]))
+        states = jnp.split(factors[0], len(params["profiles"]), axis=-1)
+        each = (jnp.einsum("thr,rn->htn", *pair) for pair in zip(states, params["profiles"], strict=True))
+        return jnp.where(within, sum(at(by, column[..., axis]) for axis, by in enumerate(each)), 0.0)
 
     def _columns(self, distance: Shaped[Array, "*N A"]) -> tuple[Int32[Array, "*N A"], Bool[Array, "*N"]]:
         """The column of each distance, query minus key, and whether there is one on every axis."""

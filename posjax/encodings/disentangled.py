@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int32, Shaped
 
 from posjax.encoding import Array, Encoding, Needs, Site, axes, stands
-from posjax.encodings.offsets import at, choose, line_of, products_on_line
-from posjax.encodings.pairs import Steps, related
+from posjax.encodings.offsets import ProductBias, at
+from posjax.encodings.pairs import Steps
 from posjax.encodings.tables import Learned, resized_table
 from posjax.mask import offset
 from posjax.spec import nearest, register
@@ -21,7 +21,7 @@ _EPSILON = 1e-5  # of a layer norm
 
 @register("deberta")
 @dataclass(frozen=True)
-class Deberta(Encoding):
+class Deberta(ProductBias):
     """Disentangled attention: logits (q . k + q . K_r + k . Q_r) / sqrt(3 D), with r the bucket of query minus key.
 
     He et al. (2020), arXiv 2006.03654, section 3.1, as in the authors' code and in transformers. The buckets follow
@@ -108,44 +108,28 @@ class Deberta(Encoding):
         return [name for term, name in zip(_TERMS, ("pos_key", "pos_query"), strict=True) if term in self.pos_att_type]
 
     def rotate(self, params, q, q_site, k, k_site):
-        return (q * jnp.float32(self._num_terms**-0.5)).astype(q.dtype), k
+        return (q * jnp.float32((1 + self.terms) ** -0.5)).astype(q.dtype), k
 
-    def bias(self, params, q, q_site, k, k_site):
-        self.coordinates(q_site), self.coordinates(k_site)
+    def factors(self, params, q, q_site, k, k_site):
         if "table" in params:
             raise ValueError(
                 f"{self} projects its table by each layer's own matrices: take hosted.in_layer(project).attend(...), or "
                 "shared=False"
             )
-        line = line_of(q_site, k_site)
-        bias = choose(
-            line.holds,
-            lambda params, q, k: self._on_line(params, q, k, line.first),
-            lambda params, q, k: self._anywhere(params, q, q_site, k, k_site),
-            params,
-            q.astype(jnp.float32),
-            k.astype(jnp.float32),
-        )
-        return jnp.where(related(q_site, k_site), bias * (self._num_terms * q.shape[-1]) ** -0.5, 0.0)
+        scale = ((1 + self.terms) * q.shape[-1]) ** -0.5
+        vectors = (scale * x.astype(jnp.float32) for x in (q, k))
+        return tuple(x if term in self.pos_att_type else None for term, x in zip(_TERMS, vectors, strict=True))
 
-    def _on_line(self, params, q, k, first: Int32[Array, ""] | int) -> Float[Array, "H T S"]:
-        (num_q, *_), (num_k, *_) = q.shape, k.shape
-        # Starts at the pair of the last query and the first key; only keys use the last entry.
-        row = self._row(-(first - num_q + np.arange(num_q + num_k + 1, dtype=np.int32)))
-        bias = 0.0
-        if "c2p" in self.pos_att_type:
-            bias = bias + products_on_line(q, params["pos_key"][row[1:]], num_k)
-        if "p2c" in self.pos_att_type:
-            bias = bias + products_on_line(k, params["pos_query"][row[-2::-1]], num_q).swapaxes(1, 2)
-        return bias
+    def of_offset(self, params, offset):
+        row = self._row(-offset)
+        return tuple(params[n][row] if n in self._names else None for n in ("pos_key", "pos_query"))
 
-    def _anywhere(self, params, q, q_site: Site, k, k_site: Site) -> Float[Array, "H T S"]:
-        row = self._row(offset(axes(k_site)[:, 0], axes(q_site)))
-        bias = 0.0
-        if "c2p" in self.pos_att_type:
-            bias = bias + at(jnp.einsum("thd,rhd->htr", q, params["pos_key"]), row)
-        if "p2c" in self.pos_att_type:
-            bias = bias + at(jnp.einsum("shd,rhd->hsr", k, params["pos_query"]), row.T).swapaxes(1, 2)
+    def anywhere(self, params, factors, q_site, k_site):
+        row, bias = self._row(offset(axes(k_site)[:, 0], axes(q_site))), 0.0
+        if (asked := factors[0]) is not None:
+            bias = bias + at(jnp.einsum("thd,rhd->htr", asked, params["pos_key"]), row)
+        if (answered := factors[1]) is not None:
+            bias = bias + at(jnp.einsum("shd,rhd->hsr", answered, params["pos_query"]), row.T).swapaxes(1, 2)
         return bias
 
     def _row(self, distance: Shaped[Array, "*N"]) -> Int32[Array, "*N"]:
@@ -173,8 +157,8 @@ class Deberta(Encoding):
         return self.max_relative_positions if self.position_buckets == -1 else self.position_buckets
 
     @property
-    def _num_terms(self) -> int:
-        return 1 + len(self.pos_att_type)
+    def terms(self) -> int:
+        return len(self.pos_att_type)
 
 
 @register("tupe")

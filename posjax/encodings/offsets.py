@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int32
 
-from posjax.encoding import Array, Site, axes
+from posjax.encoding import Array, Encoding, Params, Site, axes
 from posjax.encodings.pairs import related, shifted
 from posjax.encodings.tables import numpy_if_known
 
@@ -22,6 +22,65 @@ _FEW = 32  # queries in a block: fewer make its products slow
 _BLOCKS = 8
 _SQUARE = 128  # queries in a block that reads diagonals
 _ENOUGH = np.int32(2**30)
+
+
+Both = tuple[jax.Array | None, jax.Array | None]  # of queries, and of keys; None where these have no term
+
+
+class ProductBias(Encoding):
+    """A bias a . r(k - q), a vector of the query, or of the key, times one of the offset; 0 where a token stands nowhere.
+
+    Dense tiles, blockwise attention and the kernel for TPUs all read `factors`, `of_offset` and `of_keys`.
+    """
+
+    terms = 1  # of two: whether queries, or keys, or both have vectors
+    exact = False  # whether vectors are a few numbers that are never rounded: tiles take them pair by pair
+
+    def bias(self, params, q, q_site, k, k_site):
+        self.coordinates(q_site), self.coordinates(k_site)
+        line = Line(0, False) if self.exact else line_of(q_site, k_site)
+        bias = choose(
+            line.holds,
+            lambda params, factors: self.on_line(params, factors, q_site, k_site, line.first),
+            lambda params, factors: self.anywhere(params, factors, q_site, k_site),
+            params,
+            self.factors(params, q, q_site, k, k_site),
+        )
+        bias, numbers = jnp.where(related(q_site, k_site), bias, 0.0), self.of_keys(params, k)
+        return bias if numbers is None else bias + numbers.T[:, None]
+
+    def factors(
+        self, params: Params, q: Float[Array, "T H D"], q_site: Site, k: Float[Array, "S H D"], k_site: Site
+    ) -> Both:
+        """The vectors of queries, [T, H, C], and of keys, [S, H, E], in float32."""
+        raise NotImplementedError
+
+    def of_offset(self, params: Params, offset: Int32[Array, " L"]) -> Both:
+        """The vectors [L, #H, C], and [L, #H, E], at whole offsets on a line."""
+        raise NotImplementedError
+
+    def of_keys(self, params: Params, k: Float[Array, "S H D"]) -> Float[jax.Array, "S H"] | None:
+        """A number of each key, which all queries have, wherever the two stand; None: there is none."""
+        return None
+
+    def anywhere(self, params: Params, factors: Both, q_site: Site, k_site: Site) -> Float[Array, "H T S"]:
+        """The bias of pairs that stand on no line; numbers of unrelated pairs mean nothing."""
+        raise NotImplementedError
+
+    def on_line(
+        self, params: Params, factors: Both, q_site: Site, k_site: Site, first: Int32[Array, ""] | int
+    ) -> Float[Array, "H T S"]:
+        """The same on a line. The rows start at the pair of the last query and the first key; the last row is spare."""
+        (asked, answered), bias = factors, 0.0
+        num_q, num_k = len(q_site.segment), len(k_site.segment)
+        steps = np.arange(num_q + num_k, dtype=np.int32)
+        if asked is not None:
+            rows = self.of_offset(params, first + steps - (num_q - 1))[0]
+            bias = bias + products_on_line(asked, rows, num_k)
+        if answered is not None:
+            rows = self.of_offset(params, first - steps + (num_k - 1))[1]
+            bias = bias + products_on_line(answered, rows, num_q).swapaxes(1, 2)
+        return bias
 
 
 class Line(NamedTuple):
@@ -134,13 +193,16 @@ def at_line(
     return jax.linear_transpose(lambda x: sums_on_line(x, first, left, right), pairs)(by_row)[0]
 
 
-def products_on_line(x: Float[Array, "T H D"], rows: Float[Array, "L H D"], num_keys: int) -> Float[jax.Array, "H T S"]:
+def products_on_line(
+    x: Float[Array, "T H D"], rows: Float[Array, " L #H D"], num_keys: int
+) -> Float[jax.Array, "H T S"]:
     """x[t] . rows[s - t + T - 1] of each head; L = T + S, and the last row is spare.
 
     Works on blocks of queries: the product of a block with all rows that its queries read is little larger than the result.
     """
     x, rows = jnp.swapaxes(x, 0, 1), jnp.swapaxes(rows, 0, 1)
     heads, num_q, channels = x.shape
+    rows = jnp.broadcast_to(rows, (heads, *rows.shape[1:]))
     size = min(num_q, max(_FEW, -(-num_q // _BLOCKS)))
     blocks = -(-num_q // size)
     missing = blocks * size - num_q

@@ -314,6 +314,7 @@ def test_cudnn_refuses_the_shapes_that_jax_refuses(capability, simulated_gpu):
         ("rope() + learned_sink()", 2048, jnp.float32, "tpu", None, True, "splash"),
         ("alibi()", 2048, jnp.float32, "tpu", None, True, "pallas_tpu"),
         ("rope() + t5()", 1024, jnp.bfloat16, "tpu", None, False, "pallas_tpu"),
+        ("transformer_xl() + bigbird()", 1024, jnp.bfloat16, "tpu", None, False, "pallas_tpu"),
         ("t5()", 256, jnp.bfloat16, "tpu", None, False, "dense"),
         ("fire()", 2048, jnp.bfloat16, "tpu", None, False, "blockwise"),
         ("rope() + alibi()", 2048, jnp.float32, "tpu", None, False, "splash"),

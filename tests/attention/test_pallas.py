@@ -74,7 +74,7 @@ def check(spec: str, causal: bool, registers: bool):
     ("spec", "causal", "registers"),
     [
         (f"rope() + alibi(direction='offset') + {T5}", True, False),
-        pytest.param("rope()", False, True, marks=slow),
+        pytest.param("rope() + bigbird(2, num_random=2)", False, True, marks=slow),
         pytest.param(
             "kerple() + window(5) + (unpad() >> alibi(direction='split')) + kerple(kind='power')",
             False,
@@ -108,13 +108,13 @@ def test_the_kernel_knows_each_bias_and_mask(case):
     q, k = grid_of_pairs()
     sites = [pj.Site(p, np.ones_like(p), np.zeros_like(p)) for p in (q[:, 0], k[0])]
     static, constants, q_axes, k_axes = terms(encoding, params, *sites, HEADS)
-    tiles = [(qs[0][:, None], ks[0][None]) for qs, ks in zip(q_axes, k_axes, strict=True)]
+    tiles = [(tuple(x[:, None] for x in qs), tuple(x[None] for x in ks)) for qs, ks in zip(q_axes, k_axes, strict=True)]
     seen, count = np.ones(q.shape, bool), len(static.masks)
-    for mask, (at, to) in zip(static.masks, tiles[:count], strict=True):
-        seen &= np.broadcast_to(mask.shows((at,), (to,)), q.shape)
+    for (mask, _), (at, to) in zip(static.masks, tiles[:count], strict=True):
+        seen &= np.broadcast_to(mask.shows(at, to), q.shape)
     np.testing.assert_array_equal(seen, np.broadcast_to(shown(encoding, *sites), q.shape))
     found = np.zeros((HEADS, *q.shape))
-    for bias, (at, to) in zip(static.biases, tiles[count:], strict=True):
+    for bias, ((at,), (to,)) in zip(static.biases, tiles[count:], strict=True):
         for head, row in enumerate(np.asarray(constants)[:, bias.start : bias.stop]):
             found[head] += bias.encoding.logit(tuple(map(float, row)), (jnp.asarray(to - at),))
     heads = [jnp.zeros((len(site.segment), HEADS, 8)) for site in sites]

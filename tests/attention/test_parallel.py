@@ -50,6 +50,7 @@ def sums_of(kind: str, size: int = 12) -> list[str]:
 
 
 INKLING = "inkling(rank=3, extent=5, n_floor=3, clip=2, stddev=0.5)"
+DEBERTA = "deberta(position_buckets=4, max_relative_positions=6)"
 SHARED = [  # values and gradients, but for those with False; groups of devices share the batch, those of a group sequences
     [f"rope() + shaw() + fox() + value_rotary() + learned_sink(stddev=1) + {INKLING}", LINE, 2, 4, "zigzag", "ring"],
     ["self_extend(group=2, window=4) >> (rope() + alibi())", LINE, 1, 2, "contiguous", "ring", False],
@@ -61,9 +62,19 @@ SHARED += [  # kernels, with 3 devices that share the heads, and 2 that share qu
     ["rope() + window(4)", LINE, 2, 1, "zigzag", "gather", False, "splash_interpret", 3],
     ["rope() + alibi() + t5()", LINE, 1, 2, "zigzag", "gather", True, "pallas_interpret", 3],
     ["rope()", GRID, 1, 1, "zigzag", "gather", False, "splash_interpret", 3],
-    ["rope() + t5() + learned_sink(stddev=1)", LINE, 2, 1, "zigzag", "gather", True, "pallas_tpu_interpret", 3],
     [
-        "randomized(length=64) >> (t5() + learned_sink(stddev=1))",
+        f"rope() + t5() + {DEBERTA} + learned_sink(stddev=1)",
+        LINE,
+        2,
+        1,
+        "zigzag",
+        "gather",
+        True,
+        "pallas_tpu_interpret",
+        3,
+    ],
+    [
+        "randomized(length=64) >> (t5() + transformer_xl() + learned_sink(stddev=1))",
         LINE,
         1,
         1,

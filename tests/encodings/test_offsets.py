@@ -9,10 +9,10 @@ import pytest
 from cases import HEAD_DIM, HEADS, WIDTH, joined, rows
 
 import posjax as pj
-from posjax.encodings import contextual, disentangled, offsets, pairs
+from posjax.encodings import contextual, offsets, pairs
 
 SPECS = ["shaw(max_relative_position=3)", "deberta(position_buckets=4, max_relative_positions=6)"]
-SPECS += ["cope(npos=4, stddev=1)"]
+SPECS += ["cope(npos=4, stddev=1)", "transformer_xl(clamp_len=7)"]
 LINE = pj.sites(12, start=5)
 
 
@@ -147,7 +147,7 @@ def tokens(*batch):
 
 
 def pair_by_pair(monkeypatch):
-    for module in (contextual, disentangled):
+    for module in (contextual, offsets):
         monkeypatch.setattr(module, "line_of", lambda q_site, k_site: offsets.Line(0, False))
     monkeypatch.setattr(contextual, "in_order", lambda site: False)
 

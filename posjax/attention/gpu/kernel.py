@@ -33,7 +33,7 @@ def refusal(encoding: Encoding, x: Operands, *, interpret: bool = False) -> str 
         return f"the kernel holds head dims up to 128, got {wide}"
     biases = [(str(one.encoding), coordinates(one.q_site)) for one in biased(encoding, None, x.q_site, x.k_site)]
     masks = [(f"the mask of {encoding}", term.q) for term in encoding.mask().terms(x.q_site, x.k_site)]
-    return lines_refusal(biases + masks)
+    return lines_refusal(biases) or lines_refusal(masks, most=None)
 
 
 def pallas(
@@ -67,7 +67,7 @@ def _operands(plan: KernelPlan, encoding: Encoding, x: Operands, constants: Arra
         jnp.pad(y, [(0, length - y.shape[0]), (0, 0), (0, -y.shape[2] % width)])
         for y, length in ((x.rotated_q, queries), (x.rotated_k, keys), (x.v, keys))
     )
-    lines = [[position[0] for position in each] for each in positions]
+    lines = [[axis for position in each for axis in position] for each in positions]
     each = list(zip(sites, orders, lines, strict=True))
     q_marks, k_marks = (marks(*e, padding, n) for e, padding, n in zip(each, (0, -1), lengths, strict=True))
     bounds = [tile_bounds((site, order), site.segment > 0, plan.tile) for site, order, _ in each]

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from posjax.attention.terms import HIDDEN, POSITIONS, Pairs, apart, biased, has_no_bias, is_of_offset, seen
+from posjax.attention.terms import HIDDEN, POSITIONS, Masks, Pairs, apart, biased, has_no_bias, is_of_offset, seen
 from posjax.encoding import Encoding, Params, Site, members
 from posjax.encodings.pairs import ElementwiseBias
-from posjax.mask import Coordinates, Mask, coordinates
+from posjax.mask import Coordinates, coordinates
 
 
 class Bias(NamedTuple):
@@ -24,12 +24,17 @@ class Bias(NamedTuple):
 class Terms(NamedTuple):
     """The static masks and biases of a composition. The positions of masks come before those of biases."""
 
-    masks: tuple[Mask, ...] = ()
+    masks: Masks = ()
     biases: tuple[Bias, ...] = ()
 
     @property
+    def of_masks(self) -> int:
+        """The rows of the marks that masks compare."""
+        return sum(count for _, count in self.masks)
+
+    @property
     def count(self) -> int:
-        return len(self.masks) + len(self.biases)
+        return self.of_masks + len(self.biases)
 
 
 def supported(encoding: Encoding) -> str | None:
@@ -59,7 +64,7 @@ def terms(
     constants = jnp.concatenate([*each, jnp.zeros((num_heads, 0), jnp.float32)], axis=1)
     q = [*(mask.q for mask in masks), *(coordinates(one.q_site) for one in biases)]
     k = [*(mask.k for mask in masks), *(coordinates(one.k_site) for one in biases)]
-    return Terms(tuple(mask.mask for mask in masks), static), constants, q, k
+    return Terms(tuple((mask.mask, len(mask.q)) for mask in masks), static), constants, q, k
 
 
 class View(NamedTuple):
@@ -75,7 +80,7 @@ class View(NamedTuple):
 def views(static: Terms, constants: list, pairs: Pairs) -> list[View]:
     """The view of every bias on this tile; `constants` are those of the head."""
     found = []
-    for index, (encoding, start, stop, learned) in enumerate(static.biases, start=len(static.masks)):
+    for index, (encoding, start, stop, learned) in enumerate(static.biases, start=static.of_masks):
         offset = pairs.k(POSITIONS + index) - pairs.q(POSITIONS + index)
         found.append(View(encoding, learned, tuple(constants[start:stop]), offset, _beyond(encoding, index, pairs)))
     return found

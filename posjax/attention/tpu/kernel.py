@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32
 
 from posjax.attention.blockwise import SAVED, with_sink, without_sink
-from posjax.attention.dense import WHOLE, Operands, Part
-from posjax.attention.terms import DOCUMENT, ORDER, STANDS, biased, is_of_offset, lines_refusal, marks
+from posjax.attention.dense import WHOLE, Operands, Part, repeated
+from posjax.attention.terms import DOCUMENT, ORDER, STANDS, biased, is_of_offset, is_product, lines_refusal, marks
 from posjax.attention.tiles import may_see, tile_bounds
 from posjax.attention.tpu.rows import EIGHT, side_of_block
 from posjax.attention.tpu.steps import (
@@ -27,7 +27,7 @@ from posjax.attention.tpu.steps import (
     tpu_attention,
     tpu_attention_gradients,
 )
-from posjax.encoding import Acting, Array, Encoding, Site, axes
+from posjax.encoding import Acting, Array, Encoding, Site, axes, members
 from posjax.encodings.offsets import Line, for_all, of_batch
 from posjax.encodings.tables import numpy_if_known
 from posjax.gradients import split_floats, with_gradient
@@ -35,7 +35,9 @@ from posjax.mask import coordinates
 
 _BLOCKS = (512, 384, 256)  # tokens a side of a block; README.md compares sizes
 _MEMORY = 64 * 2**20  # bytes of the vector memory for a kernel
-_HELD = 40 * 2**20  # of these for arrays of whole heads: twice the gradients of queries, the row and its gradient
+_HELD = 44 * 2**20  # of these for arrays of whole heads, each twice: gradients of queries, rows and tables with theirs
+
+_VECTORS = "q_vectors", "q_table", "k_vectors", "k_table"  # of `KernelOperands`
 
 
 def refusal(encoding: Encoding, x: Operands, *, devices: int = 1) -> str | None:
@@ -48,38 +50,42 @@ def refusal(encoding: Encoding, x: Operands, *, devices: int = 1) -> str | None:
         return f"q, k and v must be bfloat16, or float32, all three; got {x.q.dtype}, {x.k.dtype} and {x.v.dtype}"
     width = (x.q if x.rotated_q is None else x.rotated_q).shape[-1]
     rows, held = sum(map(_padded, (len(x.q), len(x.k)))), 4 * 2 * _padded(len(x.q)) * width
+    biases = biased(encoding, None, x.q_site, x.k_site)
+    # Tables, padded to whole lanes, their gradients, and the gradients of the tokens' vectors.
+    terms = sum(one.encoding.terms for one in biases if is_product(one.encoding))
+    held += terms * 2 * rows * (-(-width // LANES) * LANES * (4 + x.q.dtype.itemsize) + 2 * width)
     if held + 4 * 4 * 8 * rows > _HELD:
         return f"it holds gradients of a head's queries in the vector memory: {len(x.q)} of {width} channels do not fit"
     masks = [(f"the mask of {encoding}", term.q) for term in encoding.mask().terms(x.q_site, x.k_site)]
-    biases = biased(encoding, None, x.q_site, x.k_site)
-    if reason := lines_refusal(masks):
+    if reason := lines_refusal(masks, most=None):
         return reason
-    if "blocks(" in repr(encoding.mask().terms(x.q_site, x.k_site)):  # wherever it stands in a mask
-        return f"the mask of {encoding} divides positions, which Mosaic compiles where a TPU is at hand only"
     if biases and devices > 1:
         return f"it reads the bias of {biases[0].encoding} by places in the arrays, and each device has a part of the queries"
     for one in biases:
-        if not _is_row(one) and not _is_difference(one, x.q_order is not None):
+        if not _by_offset(one) and not _is_difference(one, x.q_order is not None):
             return _bias_refusal(one)
         known = all(isinstance(leaf, np.ndarray) for site in (one.q_site, one.k_site) for leaf in site[:3])
-        if _is_row(one) and known and not line_of(one.q_site, one.k_site).holds:
+        if _by_offset(one) and known and not line_of(one.q_site, one.k_site).holds:
             return f"it reads the bias of {one.encoding} by places in the arrays, and tokens do not stand side by side"
-    if "sink" in encoding.hooks and not all(map(_is_row, biases)):
+    if "sink" in encoding.hooks and not all(map(_by_offset, biases)):
         return f"{encoding} has a sink and a bias that is a difference of numbers of key and query"
     return None
 
 
 def _bias_refusal(one: Acting) -> str:
-    if is_of_offset(one.encoding):
+    if is_of_offset(one.encoding) or is_product(one.encoding):
         return lines_refusal([(f"the bias of {one.encoding}", coordinates(one.q_site))])
     return (
-        f"the bias of {one.encoding} is not known to be a function of the offset (OffsetBias in posjax/encodings/pairs.py) "
-        "nor, in causal attention, a difference of numbers of key and query (`is_difference`)"
+        f"the bias of {one.encoding} is not known to be a function of the offset (OffsetBias in posjax/encodings/pairs.py), "
+        "or of that and one token (ProductBias in offsets.py) nor, in causal attention, a difference of numbers of key and "
+        "query (`is_difference`)"
     )
 
 
-def _is_row(one: Acting) -> bool:
-    return is_of_offset(one.encoding) and lines_refusal([("", coordinates(one.q_site))]) is None
+def _by_offset(one: Acting) -> bool:
+    """Whether the bias is a row of numbers, or a table of vectors, by whole offsets on a line."""
+    known = is_of_offset(one.encoding) or is_product(one.encoding)
+    return known and lines_refusal([("", coordinates(one.q_site))]) is None
 
 
 def _is_difference(one: Acting, causal: bool) -> bool:
@@ -157,7 +163,7 @@ def pallas_tpu(
     blocks = blocks or (side_of_block(len(x.q), _BLOCKS), side_of_block(len(x.k), _BLOCKS))
     masks = encoding.mask().terms(x.q_site, x.k_site)
     all_stand = all(isinstance(site.prefix, np.ndarray) and not site.prefix.any() for site in (x.q_site, x.k_site))
-    static = tuple(term.mask for term in masks), scale, x.q_order is not None, all_stand
+    static = tuple((term.mask, len(term.q)) for term in masks), scale, x.q_order is not None, all_stand
     kernel = KernelPlan(*static, *blocks, _MEMORY, interpret)
     tables = _tables(kernel, encoding, x)
     plan = _Plan(encoding, part._replace(orders=None), kernel, isinstance(tables.holds, np.bool_ | bool))
@@ -203,11 +209,11 @@ def _backward(plan: _Plan, given: tuple[Operands, _Tables], found, cotangents):
 def _pulled(plan: _Plan, x: Operands, tables: _Tables, found, cotangents) -> Operands:
     """The gradients of the operands, by the kernel; its integers mean nothing."""
     (out, log_total), (d_out, d_log_total) = found, cotangents
-    floats, joined = split_floats((x.params, x.q_site, x.k_site))
+    read = "params", "q", "k", "q_site", "k_site"
+    floats, joined = split_floats({name: getattr(x, name) for name in read})
 
     def of_floats(floats):
-        params, q_site, k_site = joined(floats)
-        return _terms(plan, x._replace(params=params, q_site=q_site, k_site=k_site), tables)
+        return _terms(plan, x._replace(**joined(floats)), tables)
 
     terms, pull = jax.vjp(of_floats, floats)
     operands = _operands(plan, x, tables, terms)
@@ -215,11 +221,9 @@ def _pulled(plan: _Plan, x: Operands, tables: _Tables, found, cotangents) -> Ope
     inner = jnp.einsum("the,the->ht", d_out, out, preferred_element_type=jnp.float32) - d_log_total
     by_head = jnp.pad(jnp.moveaxis(d_out, 1, 0), [*added, (0, 0)]).astype(x.v.dtype)
     grads = tpu_attention_gradients(plan.kernel, operands, by_head, jnp.pad(log_total, added), jnp.pad(inner, added))
-    params, q_site, k_site = joined(pull({name: grads[name] for name in terms})[0])
+    pulled = joined(pull({name: grads[name] for name in terms})[0])
     factors = {name: _of_tokens(grads[name], y) for name, y in (("q", x.rotated_q), ("k", x.rotated_k), ("v", x.v))}
-    nothing = dict(q=jnp.zeros_like(x.q), k=jnp.zeros_like(x.k), v=factors["v"])
-    own = dict(params=params, q_site=q_site, k_site=k_site, rotated_q=factors["q"], rotated_k=factors["k"])
-    return x._replace(**own, **nothing)
+    return x._replace(**pulled, rotated_q=factors["q"], rotated_k=factors["k"], v=factors["v"])
 
 
 def _of_tokens(by_head: Float[Array, "H N C"], like: Float[Array, "T K C"]) -> Float[jax.Array, "T K C"]:
@@ -232,38 +236,60 @@ def _of_tokens(by_head: Float[Array, "H N C"], like: Float[Array, "T K C"]) -> F
 _attention = with_gradient(_forward, _backward, saved=SAVED)
 
 
+def _laid_out(y: Float[Array, "N H C"], marks: Int32[Array, "R N2"]) -> Float[jax.Array, "H N2 C"]:
+    return jnp.pad(jnp.moveaxis(y, 1, 0), [(0, 0), (0, marks.shape[1] - len(y)), (0, 0)])
+
+
 def _terms(plan: _Plan, x: Operands, tables: _Tables) -> dict[str, jax.Array]:
-    """The row of biases and the potential of the keys, as `KernelOperands` has them, where a member has one."""
-    keys, heads = tables.k_marks.shape[1], plan.part.all_heads(x.rotated_q.shape[1])
-    steps = keys - 1 - np.arange(keys + tables.q_marks.shape[1], dtype=np.int32)
-    found: dict[str, list] = {"row": [], "potential": []}
-    firsts = iter(tables.first)
-    for member, params, q_site, k_site in biased(plan.encoding, x.params, x.q_site, x.k_site):
-        if _is_row(Acting(member, params, q_site, k_site)):
-            row = member.of_offset(params, (next(firsts) + steps)[None, :, None], heads)[:, 0]
+    """The row of biases, the potential of the keys and the vectors, as `KernelOperands` has them, where a member has one."""
+    sides, own = (tables.q_marks, tables.k_marks), x.rotated_q.shape[1]
+    (queries, keys), heads = (marks.shape[1] for marks in sides), plan.part.all_heads(own)
+    q, k = map(plan.part.among_heads, (x.q, repeated(x.k, own)))
+    steps, firsts = np.arange(queries + keys, dtype=np.int32), iter(tables.first)
+    found: dict[str, list] = {"row": [], "potential": [], **{name: [] for name in _VECTORS}}
+    for one in biased(plan.encoding, x.params, x.q_site, x.k_site):
+        member, params, q_site, k_site = one
+        first = next(firsts) if _by_offset(one) else 0
+        rising, falling = first + 1 - queries + steps, first - 1 + keys - steps
+        numbers = None
+        if is_product(member):
+            numbers, factors = member.of_keys(params, k), member.factors(params, q, q_site, k, k_site)
+            for n, (name, places) in enumerate((("q", rising), ("k", falling))):
+                if factors[n] is not None:
+                    table = jnp.moveaxis(member.of_offset(params, places)[n], 1, 0).astype(jnp.float32)
+                    found[f"{name}_table"].append(jnp.broadcast_to(table, (heads, *table.shape[1:])))
+                    found[f"{name}_vectors"].append(_laid_out(factors[n], sides[n]))
+        elif _by_offset(one):
+            row = member.of_offset(params, falling[None, :, None], heads)[:, 0]
             found["row"].append(jnp.broadcast_to(row.astype(jnp.float32), (heads, len(steps))))
         else:
-            potential = jnp.asarray(member.potential(params, k_site, heads), jnp.float32).T
-            found["potential"].append(jnp.pad(potential, [(0, 0), (0, keys - len(x.k))]))
-    return {name: plan.part.own_heads(sum(each)) for name, each in found.items() if each}
+            numbers = member.potential(params, k_site, heads)
+        if numbers is not None:
+            numbers = jnp.asarray(numbers, jnp.float32)[..., None]
+            found["potential"].append(_laid_out(numbers, tables.k_marks)[..., 0])
+    joined = {name: jnp.concatenate(each, 2) if name in _VECTORS else sum(each) for name, each in found.items() if each}
+    return {name: plan.part.own_heads(each) for name, each in joined.items()}
 
 
 def _operands(plan: _Plan, x: Operands, tables: _Tables, terms: dict[str, jax.Array]) -> KernelOperands:
-    def laid_out(y, marks):
-        return jnp.pad(jnp.moveaxis(y, 1, 0), [(0, 0), (0, marks.shape[1] - len(y)), (0, 0)])
-
-    q, k, v = laid_out(x.rotated_q, tables.q_marks), *(laid_out(y, tables.k_marks) for y in (x.rotated_k, x.v))
+    sides = (x.rotated_q, tables.q_marks), (x.rotated_k, tables.k_marks), (x.v, tables.k_marks)
     shared = {name: getattr(tables, name) for name in ("q_marks", "k_marks", "tiles", "fetched_k", "fetched_q")}
-    return KernelOperands(q, k, v, terms.get("row"), terms.get("potential"), **shared)
+    exact = any(member.exact for member in members(plan.encoding) if is_product(member))
+    dtype = jnp.float32 if exact else x.v.dtype
+    vectors = {name: terms[name].astype(dtype) if name in terms else None for name in _VECTORS}
+    return KernelOperands(
+        *(_laid_out(*side) for side in sides), terms.get("row"), terms.get("potential"), **vectors, **shared
+    )
 
 
 def _tables(plan: KernelPlan, encoding: Encoding, x: Operands) -> _Tables:
-    lines = [line_of(one.q_site, one.k_site) for one in biased(encoding, None, x.q_site, x.k_site) if _is_row(one)]
+    biases = biased(encoding, None, x.q_site, x.k_site)
+    lines = [line_of(one.q_site, one.k_site) for one in biases if _by_offset(one)]
     unknown = [line.holds for line in lines if not isinstance(line.holds, np.bool_)]
     masks = encoding.mask().terms(x.q_site, x.k_site)
     sides = (
-        (x.q_site, x.q_order, [term.q[0] for term in masks], 0, plan.q_block),
-        (x.k_site, x.k_order, [term.k[0] for term in masks], -1, plan.k_block),
+        (x.q_site, x.q_order, [axis for term in masks for axis in term.q], 0, plan.q_block),
+        (x.k_site, x.k_order, [axis for term in masks for axis in term.k], -1, plan.k_block),
     )
     q_marks, k_marks = (
         marks(site, order, positions, padding, len(site.segment) + -len(site.segment) % block)
@@ -315,14 +341,14 @@ def _fetched(seen: Bool[np.ndarray, "O N"]) -> list[Int32[np.ndarray, "O N"]]:
 
 @dataclass(frozen=True)
 class _OwnHeads(Encoding):
-    """The bias of a device's heads, for tiles; it reads no content."""
+    """The bias of a device's heads, for tiles."""
 
     encoding: Encoding
     part: Part
 
     def bias(self, params, q, q_site, k, k_site):
         heads = self.part.all_heads(q.shape[1])
-        q, k = (jnp.zeros((len(y), heads, y.shape[2]), y.dtype) for y in (q, k))
+        q, k = map(self.part.among_heads, (q, k))
         bias = jnp.asarray(self.encoding.bias(params, q, q_site, k, k_site))
         return self.part.own_heads(bias) if bias.ndim and len(bias) == heads else bias
 

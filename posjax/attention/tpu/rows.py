@@ -8,7 +8,7 @@ is gathered.
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from posjax.encoding import Array
 
@@ -49,7 +49,35 @@ def gathered(tile: Float[Array, "S T"]) -> Float[jax.Array, "8 W"]:
     return sum(parts[1:], parts[0])
 
 
-def _rotated(x: Float[Array, "8 W"], lanes: int) -> Float[jax.Array, "8 W"]:
+def skewed(x: Float[Array, "S2 128"]) -> Float[jax.Array, "S 128"]:
+    """Returns x[s + 127 - t, t]; S2 is S + 128. Mosaic has no rotation of columns by numbers that differ."""
+    for step in (64, 32, 16, 8):  # a vector's lines as a whole
+        x = jnp.where(_moves(step), x[step:], x[:-step])
+    for step in (4, 2, 1):
+        x = jnp.where(_moves(step), _rotated(x, -step, 0), x)
+    return x[:-EIGHT]
+
+
+def unskewed(x: Float[Array, "S 128"]) -> Float[jax.Array, "S2 128"]:
+    """The transpose of `skewed`."""
+    x = jnp.concatenate([x, _zeros(EIGHT, x)])
+    for step in (1, 2, 4):
+        x = jnp.where(_moves(step), _rotated(x, step, 0), x)
+    for step in (8, 16, 32, 64):
+        x = jnp.where(_moves(step), jnp.concatenate([_zeros(step, x), x]), jnp.concatenate([x, _zeros(step, x)]))
+    return x
+
+
+def _moves(step: int) -> Bool[jax.Array, "1 128"]:
+    """Marks the columns t that move by `step` lines among others, which together are 127 - t."""
+    return jax.lax.broadcasted_iota(jnp.int32, (1, LANES), 1) & step == 0
+
+
+def _zeros(lines: int, like: Float[Array, "S 128"]) -> Float[jax.Array, "N 128"]:
+    return jnp.zeros((lines, LANES), like.dtype)
+
+
+def _rotated(x: Float[Array, "N W"], by: int, axis: int = 1) -> Float[jax.Array, "N W"]:
     from jax.experimental.pallas import tpu as pltpu
 
-    return pltpu.roll(x, lanes % x.shape[1], 1) if lanes else x
+    return pltpu.roll(x, by % x.shape[axis], axis) if by else x

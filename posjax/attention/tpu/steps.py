@@ -15,10 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float, Int32
 
-from posjax.attention.terms import HIDDEN, Pairs, apart, seen
-from posjax.attention.tpu.rows import EIGHT, LANES, gathered, in_eights, spread
+from posjax.attention.terms import HIDDEN, Masks, Pairs, apart, seen
+from posjax.attention.tpu.rows import EIGHT, LANES, gathered, in_eights, skewed, spread, unskewed
 from posjax.encoding import Array
-from posjax.mask import Mask
 
 _LEAST = -1e29  # below any logit, and so far above HIDDEN that exp(HIDDEN - _LEAST) is 0
 PARTLY, WHOLLY = 1, 2  # whether a tile has hidden pairs, or pairs without a bias
@@ -27,7 +26,7 @@ PARTLY, WHOLLY = 1, 2  # whether a tile has hidden pairs, or pairs without a bia
 class KernelPlan(NamedTuple):
     """The static arguments."""
 
-    masks: tuple[Mask, ...]
+    masks: Masks
     scale: float
     causal: bool
     all_stand: bool  # whether no token is known to stand nowhere
@@ -45,6 +44,10 @@ class KernelOperands(NamedTuple):
     v: Float[Array, "K S E"]
     row: Float[Array, "H L"] | None  # biases from the last key and the first query on, by falling offset; L = S + T
     potential: Float[Array, "H S"] | None  # a bias of each key
+    q_vectors: Float[Array, "H T F"] | None  # whose products with vectors of offsets are a bias
+    q_table: Float[Array, "H L F"] | None  # vectors by rising offset, from the last query and the first key on
+    k_vectors: Float[Array, "H S G"] | None
+    k_table: Float[Array, "H L G"] | None  # by falling offset, as the row
     q_marks: Int32[Array, "R T"]
     k_marks: Int32[Array, "R S"]
     tiles: Int32[Array, "O N"]  # of keys by queries: 0 where no query sees a key, PARTLY, WHOLLY
@@ -88,7 +91,16 @@ class _Side(NamedTuple):
             found["row"] = in_eights(x.row), self.head(EIGHT, x.row.shape[1])
         if x.potential is not None:
             found["potential"] = x.potential[:, None], self.key_row()
+        for own, table, vectors, block in _with_table(x, self):
+            found |= {f"{own}_vectors": (vectors, block(vectors.shape[2]))}
+            found |= {f"{own}_table": (table, self.head(*table.shape[1:]))}
         return found
+
+
+def _with_table(x: KernelOperands, side: _Side) -> list[tuple]:
+    """The sides whose tokens have vectors, as (q or k, table, vectors, their blocks by width)."""
+    both = ("q", x.q_table, x.q_vectors, side.queries), ("k", x.k_table, x.k_vectors, side.keys)
+    return [each for each in both if each[1] is not None]
 
 
 @functools.partial(jax.jit, static_argnums=0)  # traced once for all layers that are alike
@@ -164,10 +176,17 @@ def tpu_attention_gradients(plan: KernelPlan, x: KernelOperands, d_out, log_tota
     if x.potential is not None:
         out["d_potential"] = jax.ShapeDtypeStruct((heads, 1, keys), jnp.float32), side.key_row()
         scratch["potential_sum"] = plan.k_block, LANES
+    tables = _with_table(x, side)
+    for own, table, vectors, _ in tables:
+        for name, shape in (("table", table.shape), ("vectors", (heads, vectors.shape[2], vectors.shape[1]))):
+            out[f"d_{own}_{name}"] = jax.ShapeDtypeStruct(shape, jnp.float32), side.head(*shape[1:])
     found = _call(_gradient_step, plan, x, given, out, scratch, x.tiles.shape)
     grads = {"q": plan.scale * jnp.swapaxes(found["d_q"], 1, 2), "k": found["d_k"], "v": found["d_v"]}
     if x.row is not None:
         grads["row"] = jax.linear_transpose(in_eights, x.row)(found["d_row"])[0]
+    for own, *_ in tables:
+        grads[f"{own}_table"] = found[f"d_{own}_table"]
+        grads[f"{own}_vectors"] = jnp.swapaxes(found[f"d_{own}_vectors"], 1, 2)
     return grads if x.potential is None else grads | {"potential": found["d_potential"][:, 0]}
 
 
@@ -175,7 +194,8 @@ def _gradient_step(plan: KernelPlan, x: SimpleNamespace) -> None:
     from jax.experimental import pallas as pl
 
     j, i = pl.program_id(1), pl.program_id(2)
-    pl.when((j == 0) & (i == 0))(lambda: _clear(x, "d_q", "d_row"))
+    of_head = "d_q", "d_row", "d_q_table", "d_q_vectors", "d_k_table", "d_k_vectors"
+    pl.when((j == 0) & (i == 0))(lambda: _clear(x, *of_head))
     pl.when(i == 0)(lambda: _clear(x, "k_sum", "v_sum", "potential_sum"))
 
     def add(is_whole: bool):
@@ -186,9 +206,9 @@ def _gradient_step(plan: KernelPlan, x: SimpleNamespace) -> None:
         x.k_sum[...] += _dot(d_product, x.q[...], 1, 0)
         here = pl.ds(pl.multiple_of(i * plan.q_block, LANES), plan.q_block)
         x.d_q[:, here] += _dot(x.k[...], d_product, 0, 0)
-        if hasattr(x, "row"):
+        if any(hasattr(x, name) for name in ("row", "q_table", "k_table")):
             related = d_s if is_whole or plan.all_stand else jnp.where(apart(_pairs(x)), 0.0, d_s)
-            x.d_row[:, _window(plan, x, i, j)] += gathered(related)
+            _pull_bias(plan, x, i, j, related)
         if hasattr(x, "potential"):
             x.potential_sum[...] += sum(d_s[:, at : at + LANES] for at in range(0, plan.q_block, LANES))
 
@@ -218,12 +238,57 @@ def _logits(plan: KernelPlan, x: SimpleNamespace, i, j, is_whole: bool):
     """The logits of a tile [S, T], HIDDEN where the query does not see the key."""
     s = plan.scale * _dot(x.k[...], x.q[...], 1, 1)
     pairs = None if is_whole else _pairs(x)
-    if hasattr(x, "row"):
-        bias = spread(x.row[:, _window(plan, x, i, j)], plan.k_block, plan.q_block)
+    if (bias := _bias(plan, x, i, j)) is not None:
         s = s + (bias if is_whole or plan.all_stand else jnp.where(apart(pairs), 0.0, bias))
     if hasattr(x, "potential"):
         s = s + jnp.broadcast_to(x.potential[...], (EIGHT, plan.k_block)).T[:, :1]
     return s if is_whole else jnp.where(seen(plan.masks, plan.causal, pairs), s, HIDDEN)
+
+
+def _bias(plan: KernelPlan, x: SimpleNamespace, i, j):
+    """The biases of a tile [S, T] by the offset; None if it has no bias."""
+    found = []
+    if hasattr(x, "row"):
+        found.append(spread(x.row[:, _window(plan, x, i, j)], plan.k_block, plan.q_block))
+    for own, vectors, table, product in _tables(x):
+        products = (product(table[rows, :], vectors[at, :], 1, 1) for at, _, rows in _strips(plan, x, own, i, j))
+        tile = jnp.concatenate([skewed(each) for each in products], axis=1)
+        found.append(tile if own == "q" else tile.T)
+    return sum(found[1:], found[0]) if found else None
+
+
+def _pull_bias(plan: KernelPlan, x: SimpleNamespace, i, j, d_bias) -> None:
+    """Adds up the gradients of what `_bias` reads."""
+    if hasattr(x, "row"):
+        x.d_row[:, _window(plan, x, i, j)] += gathered(d_bias)
+    for own, vectors, table, product in _tables(x):
+        d_tile = d_bias if own == "q" else d_bias.T
+        d_table, d_vectors = getattr(x, f"d_{own}_table"), getattr(x, f"d_{own}_vectors")
+        for n, (at, in_head, rows) in enumerate(_strips(plan, x, own, i, j)):
+            d_product = unskewed(d_tile[:, n * LANES : (n + 1) * LANES]).astype(table.dtype)
+            d_table[rows, :] += product(d_product, vectors[at, :], 1, 0)
+            d_vectors[:, in_head] += product(table[rows, :], d_product, 0, 0)
+
+
+def _tables(x: SimpleNamespace) -> list[tuple]:
+    """The sides whose tokens have vectors: (q or k, these, the vectors of offsets, how the two are multiplied)."""
+    each = [
+        (own, getattr(x, f"{own}_vectors"), getattr(x, f"{own}_table")) for own in "qk" if hasattr(x, f"{own}_table")
+    ]
+    return [(*one, functools.partial(_dot, exact=one[2].dtype == jnp.float32)) for one in each]
+
+
+def _strips(plan: KernelPlan, x: SimpleNamespace, own: str, i, j):
+    """Parts of 128 tokens of a side: places in their block, in their head, and the rows of the table for the others."""
+    from jax.experimental import pallas as pl
+
+    k_blocks, q_blocks = x.tiles.shape
+    sides = (i, q_blocks, plan.q_block), (j, k_blocks, plan.k_block)
+    (n, blocks, size), (other, _, others) = sides if own == "q" else sides[::-1]
+    for at in range(0, size, LANES):
+        first = other * others + (blocks - n) * size - LANES - at
+        in_head = pl.ds(pl.multiple_of(n * size + at, LANES), LANES)
+        yield pl.ds(at, LANES), in_head, pl.ds(pl.multiple_of(first, LANES), others + LANES)
 
 
 def _window(plan: KernelPlan, x: SimpleNamespace, i, j):
@@ -239,9 +304,11 @@ def _pairs(x: SimpleNamespace) -> Pairs:
     return Pairs(lambda row: x.q_marks[row : row + 1, :], lambda row: of_keys[:, row : row + 1])
 
 
-def _dot(a, b, a_axis: int, b_axis: int):
+def _dot(a, b, a_axis: int, b_axis: int, exact: bool = False):
     """The product of two matrices, summed over an axis of each."""
-    return jax.lax.dot_general(a, b, (((a_axis,), (b_axis,)), ((), ())), preferred_element_type=jnp.float32)
+    precision = jax.lax.Precision.HIGHEST if exact else None
+    axes = ((a_axis,), (b_axis,)), ((), ())
+    return jax.lax.dot_general(a, b, axes, precision=precision, preferred_element_type=jnp.float32)
 
 
 def _call(
