@@ -18,7 +18,7 @@ from posjax.attention.blockwise import SAVED, with_sink, without_sink
 from posjax.attention.dense import WHOLE, Operands, Part, repeated
 from posjax.attention.terms import DOCUMENT, ORDER, STANDS, biased, is_of_offset, is_product, lines_refusal, marks
 from posjax.attention.tiles import may_see, tile_bounds
-from posjax.attention.tpu.rows import EIGHT, side_of_block
+from posjax.attention.tpu.rows import EIGHT, LANES, side_of_block
 from posjax.attention.tpu.steps import (
     PARTLY,
     WHOLLY,
