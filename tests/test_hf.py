@@ -114,6 +114,7 @@ MPT = {"model_type": "mpt", "d_model": 4096, "n_heads": 32, "attn_config": {"ali
 FALCON_RW = {"model_type": "falcon", "alibi": True, "hidden_size": 2048, "num_attention_heads": 32}
 FALCON_7B = {"model_type": "falcon", "alibi": False, "hidden_size": 4544, "num_attention_heads": 71}
 T5_SMALL = {"model_type": "t5", "d_model": 512, "is_encoder_decoder": True, "relative_attention_num_buckets": 32}
+DINO_V3 = {"model_type": "dinov3_vit", "hidden_size": 384, "rope_theta": 100.0, "patch_size": 16}
 DEBERTA_V3 = {
     "model_type": "deberta-v2",
     "max_position_embeddings": 512,
@@ -389,34 +390,68 @@ def test_one_mscale_alone_is_not_heeded_there():
 
 
 YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8}
+DUAL_CHUNK = {"chunk_size": 262144, "local_size": 8192}
 CARD = {  # the snippet of a model card, applied to a folder of transformers 5
     "model_type": "llama",
     "rope_parameters": {"rope_type": "default", "rope_theta": 500000.0},
     "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8192},
 }
 WRONG = {
+    "misspelt type": ({"rope_type": "yarm", "factor": 2}, "no rope_type is named 'yarm'; did you mean 'yarn'"),
     "misspelt key": (YARN | {"beta_fats": 3}, "'yarn' has no key 'beta_fats'; did you mean 'beta_fast'"),
+    "missing": ({"rope_type": "linear"}, "'linear' needs factor"),
     "dynamic alone": (
         {"rope_type": "dynamic", "factor": 2.0},
         r"needs max_position_embeddings.*max_position_embedd.*=\.\.\.",
+    ),
+    "text": ({"rope_type": "linear", "factor": "2"}, "factor is '2', which is not a number above 0"),
+    "nested": (
+        {"full_attention": {"rope_type": "default"}, "sliding_attention": {"rope_type": "default"}},
+        r"several layer types \(full_attention, sliding_attention\).*rope_parameters\['full_attention'\]",
+    ),
+    "GPT-J of no size": ({"model_type": "gptj", "rotary_dim": 64}, "rotary_dim of 64.*partial_rotary_factor"),
+    "an unknown rotary key": (
+        LLAMA_31 | {"rope_ratio": 2},
+        "does not know the key 'rope_ratio'.*rope_parameters alone",
     ),
     "layers that differ": (GEMMA_3, r"encodings of their own \(rope\(\) \+ window\(size=1024\).*from_hf_layers"),
     "an unknown window": (
         {"model_type": "llama", "sliding_window": 64, "num_hidden_layers": 2},
         "sliding_window=64 is not known here: give layer_types",
     ),
+    "a Mistral of layer types": (
+        {"model_type": "mistral", "num_hidden_layers": 1, "layer_types": ["full_attention"]},
+        "does not heed layer_types",
+    ),
     "a rotary_dim that its code does not read": (
         {"model_type": "minimax_m3_vl_text", "rotary_dim": 64, "head_dim": 128, "rope_theta": 5e6},
         "what the rotary_dim=64 of a 'minimax_m3_vl_text' says is not known here",
+    ),
+    "a model of its own way": (
+        {"model_type": "ernie4_5_vl_moe_text", "rope_parameters": {"mrope_section": [22, 22, 20]}},
+        "a 'ernie4_5_vl_moe_text' is not read: its sections come in another order",
+    ),
+    "a pattern in letters": (
+        EXAONE_4 | {"sliding_window_pattern": "LLLG"},
+        "'LLLG' is no number of layers: give layer_types",
     ),
     "sections dealt out otherwise": (
         QWEN_3_5 | {"rope_parameters": {"mrope_interleaved": False}},
         "mrope_interleaved=False, but the code of a 'qwen3_5_text' has it True",
     ),
+    "a layer type without parameters": (
+        GEMMA_3_NESTED | {"rope_parameters": {"full_attention": {"rope_theta": 5}}},
+        "rope_parameters have no 'sliding_attention'",
+    ),
     "an unknown model": (
         {"model_type": "mamba", "hidden_size": 768},
         r"'mamba' has no rotary key.*from_hf\(rope_parameters\).*known that do not: albert",
     ),
+    "a model of text and images": (
+        {"model_type": "llava", "text_config": {"model_type": "llama"}, "vision_config": {}},
+        r"'llava' is made of several.*from_hf\(config\['text_config'\]\)",
+    ),
+    "an MPT without": (MPT | {"attn_config": {"alibi": False}}, "attn_config.alibi=False"),
     "a card's snippet in a folder of transformers 5": (
         CARD,
         r"rope_parameters and a rope_scaling.*leave rope_scaling out.*rope_parameters=\{.*'yarn', 'rope_theta': 500000.0",
@@ -425,6 +460,12 @@ WRONG = {
         {"type": "linear", "rope_type": "dynamic", "factor": 2.0},
         "rope_type='dynamic' and type='linear'.*disagree: leave out",
     ),
+    "a temperature of dual chunk attention": (
+        LLAMA_1 | {"dual_chunk_attention_config": DUAL_CHUNK | {"original_max_position_embeddings": 262144}},
+        "original_max_position_embeddings of dual_chunk_attention_config",
+    ),
+    "a GPT-Neo with too few layers": (GPT_NEO | {"num_layers": 5}, "attention_types, are 4"),
+    "a DINOv3": (DINO_V3, "pretrained.load"),
 }
 
 
@@ -521,8 +562,11 @@ def test_round_trip_of_others(spec):
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        ("alibi()", r"describe rope, p_rope and mrope with a scaling, and axial_rope, not alibi\(\)"),
+        ("axial_rope(indexing='xy')", r"no key for the arguments of axial_rope\(indexing='xy'\) beside base"),
         ("mrope(time_last=True)", "deal out no channels as time_last=True does"),
         ("rope(scaling=dynamic_ntk(factor=2, original_length=8, doubling=True))", "no rope_type for the scaling"),
+        ("p_rope(scaling=ntk(factor=2))", r"scales p_rope by linear\(...\) only, not by ntk\(factor=2\)"),
         (
             "rope(layout='interleaved')",
             r"layout='interleaved', the model layout='half': to_hf\(..., layout='interleaved'\)",

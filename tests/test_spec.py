@@ -202,21 +202,37 @@ def test_register_refuses_a_taken_name():
     assert t5.spec_name == "t5"
 
 
-class Inverse(pj.Encoding):
-    strength: float = 1.0
+def undecorated(base=pj.Encoding):
+    class Inverse(base):
+        strength: float = 1.0
+
+        def bias(self, params, q, q_site, k, k_site):
+            return 0.0
+
+    return Inverse
 
 
 @pytest.mark.parametrize(
-    ("name", "cls", "message"),
+    ("name", "make", "message"),
     [
-        ("inverse", Inverse, r"Inverse is no dataclass: write @dataclass\(frozen=True\) between @posjax.register and"),
-        ("My-Rope", type(rope()), "snake case, as in 'my_rope'"),
+        (
+            "inverse",
+            undecorated,
+            r"Inverse is no dataclass: write @dataclass\(frozen=True\) between @posjax.register and",
+        ),
+        ("inverse", lambda: dataclasses.dataclass(undecorated(object)), r"can be changed.*@dataclass\(frozen=True\)"),
+        (
+            "inverse",
+            lambda: dataclasses.dataclass(frozen=True)(undecorated(object)),
+            r"Inverse has bias but is no encoding: class Inverse\(posjax.Encoding\)",
+        ),
+        ("My-Inverse", lambda: dataclasses.dataclass(frozen=True)(undecorated()), "snake case, as in 'my_inverse'"),
     ],
 )
 @pytest.mark.usefixtures("unchecked_shapes")
-def test_register_refuses_what_is_not_ready(name, cls, message):
+def test_register_refuses_what_is_not_ready(name, make, message):
     with pytest.raises(ValueError, match=message):
-        pj.register(name)(cls)
+        pj.register(name)(make())
     assert name not in REGISTRY
 
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from cases import forward, world
 from members import Case
 
@@ -56,3 +57,28 @@ def test_cope_counts_no_token_that_stands_nowhere():
     close(b[np.ix_(standing, standing)], [[1, 0, 0], [2, 1, 0], [3, 2, 1]])
     assert not np.any(b[[0, 3]])
     assert not np.any(b[:, [0, 3]])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "transformer_xl()",
+        "transformer_xl(clamp_len=4)",
+        "inkling(extent=4, stddev=1)",
+        "shaw(max_relative_position=None, values=False)",
+        "deberta(position_buckets=-1, max_relative_positions=5)",
+    ],
+)
+def test_tokens_in_any_order_have_the_bias_of_a_line(spec):
+    """Products on a line are computed by offset, others by their positions."""
+    encoding, rng, length = pj.parse(spec), np.random.default_rng(0), 9
+    params = encoding.init(jax.random.key(0), pj.Dims(16, 2, 8, length=length))
+    x, q, k = (rng.normal(size=(length, *shape)).astype(np.float32) for shape in ((16,), (2, 8), (2, 8)))
+    order = rng.permutation(length)
+
+    def bias(places):
+        site = pj.Site(np.arange(length, dtype=np.int32)[places])
+        site = encoding.observe(params, x[places], site) if "observe" in encoding.hooks else site
+        return encoding.bias(params, q[places], site, k[places], site)
+
+    close(bias(order), np.asarray(bias(np.arange(length)))[:, order][:, :, order])

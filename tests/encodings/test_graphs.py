@@ -144,3 +144,22 @@ def test_a_branch_beyond_the_degree_is_refused_or_nan():
     traced = np.asarray(jax.jit(lambda site: encoding.embed(params, x, site))(site))
     assert np.isnan(traced[3]).all()
     assert np.isfinite(traced[:3]).all()
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: shortest_paths(np.zeros((2, 3))), r"\[N, N\]; got \(2, 3\)"),
+        (lambda: laplacian_eigenvectors(DIRECTED, 2), r"adjacency \| adjacency\.T"),
+        (lambda: tree_paths([1, 0], 2), "node 0 is an ancestor of its own"),
+        (lambda: tree_paths([3, 0], 2), "from 0 to 1, -1 for a root"),
+        (lambda: tree_paths([-1], 0), "a depth of at least 1"),
+        (lambda: random_walks(PATH, 0), "k must be at least 1, got 0"),
+        (lambda: graph(PATH, prefix=1, length=4), "a length of at least 5; got 4 and 4"),
+        (lambda: pj.parse("tree(depth=4, degree=8)").init(jax.random.key(0), DIMS), "level, 32; the width is 24"),
+        (lambda: BIAS.bias(PARAMS, np.ones((4, HEADS, 2)), pj.sites(4), np.ones((4, HEADS, 2)), pj.sites(4)), "graph"),
+    ],
+)
+def test_mistakes_name_their_mend(made, message, unchecked_shapes):
+    with pytest.raises(ValueError, match=message):
+        made()

@@ -26,6 +26,7 @@ REFUSED = [
     ("deberta(pos_att_type=())", r"one or both of c2p, p2c; got \(\)"),
     ("deberta(pos_att_type='c2p')", "takes a tuple of text, got 'c2p'"),
     ("deberta(pos_att_type=('c2p', 'c2c'))", "no attention of type 'c2c'; did you mean"),
+    ("shaw(max_relative_position=None, right=2)", "right=2 needs a max_relative_position"),
     ("tupe() + tupe()", "only one part of a sum"),
     ("randomized(length=0)", "randomized needs a length of at least 1, got 0"),
     ("longformer(window=3)", "it must be even, got 3"),

@@ -143,3 +143,19 @@ def test_a_resampling_of_ones_own():
     assert np.abs(resize_matrix(5, 8, own) - resize_matrix(5, 8, "jax_cubic")).max() > 1e-2
     _, params = pj.parse("learned").resized(Table(noise(6, 2), (2, 3)), (2, 3), (4, 4), own)
     close(params.rows, resize(noise(6, 2).reshape(2, 3, 2), (4, 4), method=own).reshape(16, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: resize(noise(2, 2, 1), (3, 3), method="torch_cubic"), "'torch_cubic'; did you mean 'torch_bicubic'"),
+        (lambda: resize(noise(4, 1), (2, 2)), r"shape \(4, 1\) is no grid of 2 axes"),
+        (lambda: pj.parse("learned(resize='bicubic')"), "no resize is named 'bicubic'; did you mean 'torch_bicubic'"),
+        (lambda: Resampling("cubic", edge="clamp"), "no edge of a resize is named 'clamp'"),
+        (lambda: Resampling(antialias=True, edge="repeat"), "needs alignment='half_pixel' and edge='renormalise'"),
+        (lambda: Resampling(alignment="corners", offset=0.1), "0 where corners are aligned; got 0.1"),
+    ],
+)
+def test_what_cannot_be(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

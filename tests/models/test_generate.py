@@ -129,6 +129,25 @@ def test_generation_holds_no_logits_of_the_whole_prompt():
     assert max(sizes) < length * model.vocab_size / 2
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(steps=0), "steps"),
+        (dict(temperature=-1.0), "temperature"),
+        (dict(temperature=1.0, top_k=8), "top_k .* 7 tokens"),
+        (dict(temperature=1.0, top_p=1.5), "top_p"),
+        (dict(top_p=0.5), "top_k and top_p"),
+        (dict(stop=7), "stop"),
+        (dict(site=pj.padded(np.arange(PROMPT) >= [[PROMPT], [0]])), r"rows \[0\] hold no token"),
+        (dict(memory=(jnp.zeros((2, 3, 8)), pj.sites(3))), "and no other model"),
+    ],
+)
+def test_what_cannot_be_generated_is_refused(options, message):
+    options = dict(site=prompt(), steps=2, key=jax.random.key(0)) | options
+    with pytest.raises(ValueError, match=message):
+        generate(MODEL, variables(), TOKENS, **options)
+
+
 def test_an_encoder_decoder_generates_from_its_memory():
     model = EncoderDecoder.from_config(dict(width=16, num_heads=2, depth=1), vocab_size=VOCABULARY)
     shapes = jax.eval_shape(model.init, jax.random.key(0), TOKENS, prompt(), TOKENS, prompt())

@@ -167,3 +167,31 @@ def test_sites_must_be_those_of_the_image():
     ):
         with pytest.raises(ValueError, match=message):
             jax.eval_shape(lambda images=images, wrong=wrong: model.init(jax.random.key(0), images, wrong))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("Q/16", "no ViT is named 'Q/16'.*/16"), ("R50+B/8", "does not divide 8")]
+)
+def test_an_unknown_size_is_told_with_the_nearest(name, message):
+    with pytest.raises(ValueError, match=message):
+        vit_sizes(name)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (dict(patch_size=5), r"patches of 5x5 do not tile an image of 4x6: crop .* may be \[1, 2\]"),
+        (dict(pooling="avg"), "no pooling is named 'avg'"),
+        (dict(injection="all_layers"), "no injection is named 'all_layers'; did you mean 'every_layer"),
+        (dict(injection="lape"), r"'lape' normalises what is added to tokens, and rope\(\) adds nothing"),
+        (dict(remat="all"), "no remat is named 'all'"),
+        (dict(distillation_token=True, norm_after_pooling=True), "norm_after_pooling"),
+        (dict(encoding="rope(bse=1)"), "rope has no argument 'bse'"),
+        (dict(implementation="blocks"), "no implementation is named 'blocks'; .*known: auto, dense, blockwise"),
+        (dict(width=12), "rope: a head_dim.*6"),  # 6 channels cannot be shared evenly by two axes' pairs
+    ],
+)
+def test_a_mistake_is_told_with_its_mend(fields, message):
+    model = vit(encoding="rope").with_fields(**fields)
+    with pytest.raises(ValueError, match=message):
+        jax.eval_shape(lambda: model.init(jax.random.key(0), IMAGES, pj.grid(2, 3, prefix=1)))
