@@ -403,6 +403,20 @@ def own_backends(monkeypatch):
     monkeypatch.setattr(backends, "BACKENDS", dict(backends.BACKENDS))
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: register("mine", softmax_of_all), "takes a Backend"),
+        (lambda: register("dense", Backend(softmax_of_all)), "'dense' is registered already"),
+        (lambda: Backend(softmax_of_all, platform="cuda"), "no platform is named 'cuda'"),
+    ],
+)
+@pytest.mark.usefixtures("own_backends")
+def test_what_is_no_backend_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
 def softmax_of_all(encoding, operands, *, scale):
     """A user's own: the definition, in a few lines."""
     params, q, k, rotated_q, rotated_k, v, q_site, k_site, q_order, k_order = operands

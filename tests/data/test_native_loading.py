@@ -13,6 +13,7 @@ from PIL import Image
 
 from posjax import data
 from posjax.data import sets
+from posjax.data.folders import pictures_in
 from posjax.data.tensorflow_free import without_tensorflow
 
 RAW_DATA = os.environ.get("POSJAX_RAW_DATA", pathlib.Path(__file__).parents[2].resolve().parent / "shared/data")
@@ -226,3 +227,15 @@ def test_the_photographs_are_those_of_their_index():
     batches = list(data.native_epoch(source, batch_size=128, prefix=1, tokens=260))
     assert sum(batch["weight"].sum() for batch in batches) == 1219
     assert np.mean([(batch["segment"] > 0).mean() for batch in batches[:-1]]) > 0.95
+
+
+def test_pictures_of_any_folders(folder, tmp_path):
+    """As `experiments.evaluate --images` takes them: without classes."""
+    found = pictures_in(folder)
+    assert found == sorted(found)
+    assert found
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="there is no folder"):
+        pictures_in(tmp_path / "none")
+    with pytest.raises(ValueError, match="holds no pictures"):
+        pictures_in(tmp_path / "empty")

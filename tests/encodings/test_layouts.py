@@ -1,6 +1,7 @@
 """Sites of text with images, and of sentences. Layouts beside their authors': tests/test_goldens.py."""
 
 import numpy as np
+import pytest
 from goldens.check import load
 
 import posjax as pj
@@ -57,3 +58,16 @@ def test_a_lattice_of_whole_numbers_is_a_grid():
     ours, grid = standing_at(lattice(range(3), range(4)), prefix=2), pj.grid(3, 4, prefix=2)
     assert all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(ours[:3], grid[:3], strict=True))
     assert standing_at(lattice([0.5], [2])).position.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "message"),
+    [
+        ([], {}, "needs parts"),
+        ([2, (1, 2)], {}, r"all at least 1; got \(1, 2\)"),
+        ([(2, 2, 2)], {"layout": Circle(radius=4)}, "lays out still images"),
+    ],
+)
+def test_parts_that_cannot_be(parts, options, message):
+    with pytest.raises(ValueError, match=message):
+        multimodal(parts, **options)
