@@ -360,7 +360,11 @@ class _Any(Mask):
 
 
 def _share_coordinates(masks: tuple[Mask, ...]) -> bool:
-    return all(type(mask).terms is Mask.terms for mask in masks)
+    """Whether all masks compare the positions as they are, those within unions and intersections too."""
+    return all(
+        _share_coordinates(mask.masks) if isinstance(mask, _All | _Any) else type(mask).terms is Mask.terms
+        for mask in masks
+    )
 
 
 @dataclass(frozen=True)

@@ -93,3 +93,12 @@ def test_bigbird_of_transformers_draws_nothing_in_evaluation():
     assert not load("masks")["bigbird_eval_draws"].any()
     e = pj.encodings.bigbird(block_size=4, num_random=2, num_global=1)
     assert all(len(bigbird_draws(block, e)) == 2 for block in range(4, 16))
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"), [("longformer(4)", 1), ("sinks()", 1), ("chunked(8)", 1), ("bigbird(8)", 5)]
+)
+def test_unions_compare_each_coordinate_once(spec, count):
+    """Kernels trace a mask as one function of few coordinates; BigBird's has block numbers twice, and three draws."""
+    (term,) = pj.parse(spec).mask().terms(pj.sites(32), pj.sites(32))
+    assert (len(term.q), len(term.k)) == (count, count)
