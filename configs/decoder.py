@@ -65,11 +65,6 @@ def get_config(what: str = "") -> ConfigDict:
     return config
 
 
-def named(specs: str) -> dict[str, str]:
-    """Returns the rows of a study, {name: spec}, of specs with spaces between them."""
-    return {spec.partition("(")[0]: spec for spec in specs.split()}
-
-
 def _data() -> ConfigDict:
     data = ConfigDict()
     # A text of `python -m experiments.prepare --list`, or a name for data.files; or synthetic_tokens: random ones of

@@ -11,8 +11,9 @@ accelerator give it more: --config.studies.fashion_vit.model.width=192
 
 from ml_collections import ConfigDict
 
-from configs import decoder, vit
+from configs import vit
 from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, Table, above
+from experiments.studies.plan import named
 
 
 def get_config() -> ConfigDict:
@@ -41,7 +42,7 @@ def _fashion_vit() -> ConfigDict:
     study = vit.get_config()
     # 9 patches are beyond any distance on the grid.
     specs = "none sinusoidal learned rope(base=100) alibi kerple lookhere t5 fire(init_L=9) pape"
-    study.encodings = ConfigDict(decoder.named(specs) | {"compass": "compass_rope"}, sort_keys=False)
+    study.encodings = ConfigDict(named(specs) | {"compass": "compass_rope"}, sort_keys=False)
     study.data.update(name="fashion_mnist", augment="flip")
     study.model.update(patch_size=4, pooling="mean", width=48, depth=3)
     study.optimizer.learning_rate = 3e-3

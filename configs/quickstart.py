@@ -11,6 +11,7 @@ from ml_collections import ConfigDict
 
 from configs import decoder, vit
 from experiments.report.claims import REPEAT, Claim, Source, Table, above, below, rise
+from experiments.studies.plan import named
 
 
 def get_config() -> ConfigDict:
@@ -45,7 +46,7 @@ def get_config() -> ConfigDict:
 def _digits_vit() -> ConfigDict:
     study = vit.get_config()
     specs = "none sinusoidal learned rope(base=100) alibi t5"
-    study.encodings = ConfigDict(decoder.named(specs), sort_keys=False)
+    study.encodings = ConfigDict(named(specs), sort_keys=False)
     study.model.update(pooling="mean", width=32, depth=2)
     study.optimizer.learning_rate = 3e-3
     study.update(steps=250, batch_size=48, eval_every=0, eval_batch_size=364, checkpoint_every=100)
@@ -56,7 +57,7 @@ def _digits_vit() -> ConfigDict:
 def _pydoc_decoder() -> ConfigDict:
     study = decoder.get_config()
     specs = "none sinusoidal learned(stddev=1) rope alibi t5(bidirectional=False)"  # tokens have unit variance
-    study.encodings = ConfigDict(decoder.named(specs), sort_keys=False)
+    study.encodings = ConfigDict(named(specs), sort_keys=False)
     study.data.update(length=64, positions="window")
     study.model.update(width=64, depth=2)
     study.optimizer.learning_rate = 5e-3

@@ -17,14 +17,15 @@ Cost: about an hour of one CPU core. Expected: results/trained, with a folder fo
 from ml_collections import ConfigDict
 
 from configs import decoder, vit
+from experiments.studies.plan import named
 
 # Token embeddings have unit variance, so the learned table starts with it.
-_DECODERS = decoder.named(
+_DECODERS = named(
     "none sinusoidal learned(stddev=1) shaw transformer_xl t5(bidirectional=False) rope p_rope xpos alibi kerple fire cope "
     "cable fox pope path inkling(extent=128)"
 )
 _DECODERS |= {"learned_sink": "rope + learned_sink", "hybrid": "rope + window(size=32), rope + window(size=32), none"}
-_VITS = decoder.named(
+_VITS = named(
     "none sinusoidal learned learned_factorized sincos2d_mae fourier axial_rope(base=100) rope_mixed compass_rope dinov3 "
     "liere swin swin_v2 t5 alibi lookhere kerple fire(init_L=9) pape peg"
 )

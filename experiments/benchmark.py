@@ -63,7 +63,7 @@ from experiments.benchmarks import accelerator, cases, compiled, described, inpu
 from experiments.benchmarks.compiled_page import compiled_text, machines_text
 from experiments.benchmarks.findings import Record, cell_name, cell_text
 from experiments.benchmarks.training import training, training_text
-from experiments.benchmarks.units import bytes_of
+from experiments.benchmarks.units import bytes_of, gib
 from experiments.studies.environment import add_fast_flags, set_fast_flags
 from posjax.environment import compiler_flags
 from posjax.extras import require
@@ -278,7 +278,7 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
 
     The records of a turn, and a table with them, are on disk before the next one.
     """
-    began, about, left = time.monotonic(), machine.about(), 0
+    about, left = machine.about(), 0
     index, count = args.part
     for threads in job.threads:
         suite = job.make(args.quick, args.lengths, threads)
@@ -294,7 +294,8 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
             kept = [record for record in read_jsonl(path) if (record["suite"], record["threads"]) != own]
             path.unlink()
             append_jsonl(path, kept)
-        left = sum(len(part) for _, part in turns)
+        left = total = sum(len(part) for _, part in turns)
+        began = time.monotonic()
         shared = {"suite": job.name, "threads": threads, "about": about} | ({"given": job.given} if job.given else {})
         cpus = [max(os.sched_getaffinity(0))] if threads == 1 else None
         pythons = {"jax": sys.executable, "torch": args.peers_python or sys.executable}
@@ -303,12 +304,18 @@ def _measure(job: Job, args: argparse.Namespace) -> int:
             records = [{**record, **shared} for record in records]
             append_jsonl(path, records)
             left -= len(records)
+            spent = time.monotonic() - began
+            still = spent / (total - left) * left  # as if all took the same time
             for record in records:
                 text = f"{cell_text(record)}: {record['contender']}: {table.outcome(record)}"
-                print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
+                print(f"{spent:6.0f} s, about {still:.0f} s left  {text}", flush=True)
             write_table(args.out, left if job.keeps else 0)
-    if job.name == PLAN and (reason := _records(args.out, PLAN)[0]["skip"]):
+    records = _records(args.out, job.name)
+    if job.name == PLAN and (reason := records[0]["skip"]):
         raise ValueError(reason)
+    if job.name == CONTEXT and not any(record["seconds"] for record in records):
+        memory = gib(job.given["memory"])
+        raise ValueError(f"no program fits {memory}: raise --memory, or give shorter --lengths or a smaller model")
     return left
 
 

@@ -12,11 +12,12 @@ study: --config.studies.copy.model.width=512 --config.studies.copy.model.depth=1
 
 from ml_collections import ConfigDict
 
-from configs import algorithmic, decoder
+from configs import algorithmic
 from experiments.report.claims import Claim, Contrast, Looked, Question, Source, Table, above, mean
+from experiments.studies.plan import named
 
 # 8 is a fraction of the longest row in training, as the paper's 512 is of 2048.
-_ENCODINGS = decoder.named("none sinusoidal rope alibi t5(bidirectional=False) fire(init_L=8.0)")
+_ENCODINGS = named("none sinusoidal rope alibi t5(bidirectional=False) fire(init_L=8.0)")
 _ABACUS = "(axis(index=0) >> rope()) + (axis(index=1) >> abacus(length=64, max_offset=16, stddev=1))"
 _COUPLED = "position_coupling(max_position={most}) >> learned(stddev=1)"
 # Exact match over all lengths of the test set, mean of three seeds.

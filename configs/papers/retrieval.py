@@ -19,6 +19,7 @@ from ml_collections import ConfigDict
 
 from configs import decoder
 from experiments.report.claims import CONTROL, Claim, Looked, Question, Source, Table, above, below, rise
+from experiments.studies.plan import named
 
 _ROWS = "none sinusoidal rope alibi kerple t5(bidirectional=False) fire fox inkling(extent=128)"
 
@@ -50,7 +51,7 @@ def get_config() -> ConfigDict:
     config.update(
         steps=1500, batch_size=16, eval_every=0, checkpoint_every=500, eval_lengths=(128,), eval_tokens=16_385
     )
-    config.encodings = ConfigDict(decoder.named(_ROWS), sort_keys=False)
+    config.encodings = ConfigDict(named(_ROWS), sort_keys=False)
     config.measures = ConfigDict(sort_keys=False)
     config.measures.lengths = ConfigDict(dict(documents=1, bytes=1024, stride=0.5, batch_tokens=8192))
     config.measures.lengths.lengths = (128, 256, 512, 1024)

@@ -21,6 +21,7 @@ from ml_collections import ConfigDict, FieldReference, config_dict
 
 from configs import decoder
 from experiments.report.claims import CONTROL, Claim, Contrast, Looked, Source, Table, above, below, rise, slope
+from experiments.studies.plan import named
 
 _SIZES = {  # millions of parameters, depth, width, heads
     "0.05M": (0.05, 2, 48, 8),
@@ -94,7 +95,7 @@ def _table(name: str, files: FieldReference) -> ConfigDict:
     # Where rates are not tried: the best one of every row at 0.2M and at 0.8M.
     table.optimizer.learning_rate = 2e-3 if name in _TUNED else 1e-2
     table.tune = ConfigDict(dict(learning_rates=_RATES if name in _TUNED else (), seeds=(100,), share=0.1))
-    table.encodings = ConfigDict(decoder.named("none sinusoidal rope alibi fox"), sort_keys=False)
+    table.encodings = ConfigDict(named("none sinusoidal rope alibi fox"), sort_keys=False)
     table.measures = ConfigDict()
     table.measures.lengths = ConfigDict(dict(documents=1, bytes=8192, stride=0.5, batch_tokens=8192))
     table.measures.lengths.lengths = (256, 512, 1024, 2048, 4096)

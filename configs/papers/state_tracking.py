@@ -17,8 +17,9 @@ On an accelerator, with the lengths that the claims of results/README.md are abo
 
 from ml_collections import ConfigDict
 
-from configs import algorithmic, decoder
+from configs import algorithmic
 from experiments.report.claims import CONTROL, Claim, Expectation, Looked, Question, Source, Table, above
+from experiments.studies.plan import named
 
 _ENCODINGS = "none rope alibi fox cope grape_ap stick_breaking path inkling(extent=64)"
 
@@ -81,7 +82,7 @@ def _study(
     study.data.update(name=name, shortest=shortest, length=lengths[0])
     study.update(eval_lengths=lengths, steps=steps, batch_size=batch_size, eval_batch_size=128)
     study.model.update(kind="decoder", embedding_scale=None, depth=depth, num_heads=2)
-    study.encodings = ConfigDict(decoder.named(_ENCODINGS), sort_keys=False)
+    study.encodings = ConfigDict(named(_ENCODINGS), sort_keys=False)
     return study
 
 

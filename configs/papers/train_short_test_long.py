@@ -21,6 +21,7 @@ from ml_collections import ConfigDict
 
 from configs import decoder
 from experiments.report.claims import PUBLISHED, REPEAT, Claim, Looked, Question, Source, Table, above, below, rise
+from experiments.studies.plan import named
 
 ARGUMENTS = ("", "books")  # of get_config: each is a study of its own
 # Token embeddings have unit variance, so the learned table starts with it.
@@ -59,7 +60,7 @@ def get_config(what: str = "") -> ConfigDict:
     config.update(steps=1500, batch_size=8, checkpoint_every=500, eval_every=0, eval_lengths=(128,), eval_tokens=16_385)
     config.optimizer.warmup_steps = config.get_ref("steps") // 20
 
-    config.encodings = ConfigDict(decoder.named(_ENCODINGS), sort_keys=False)
+    config.encodings = ConfigDict(named(_ENCODINGS), sort_keys=False)
     config.rows = ConfigDict({"sinusoidal, trained at 512": _longer(config)}, sort_keys=False)
     config.measures = ConfigDict()
     config.measures.lengths = ConfigDict(dict(documents=1, bytes=8192, stride=0.5, batch_tokens=8192))

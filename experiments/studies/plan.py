@@ -41,6 +41,11 @@ TRAINING = ("task", "data", "model", "optimizer", "steps", "batch_size", "accumu
 TRAINING += ("log_every", "eval_every", "checkpoint_every", "keep_last")
 
 
+def named(specs: str) -> dict[str, str]:
+    """Returns the rows of a study, {name: spec}, of specs with spaces between them."""
+    return {spec.partition("(")[0]: spec for spec in specs.split()}
+
+
 class Row(NamedTuple):
     """One line of a table.
 

@@ -19,10 +19,11 @@ length, exact match: T5 79.9 %, none 79.7, ALiBi 43.8, rotary 28.3, absolute 5.7
 
 from ml_collections import ConfigDict
 
-from configs import algorithmic, decoder
+from configs import algorithmic
 from experiments.report.claims import Claim, Source, Table, above, mean
+from experiments.studies.plan import named
 
-_ENCODINGS = decoder.named("none t5(bidirectional=False) alibi rope(fraction=0.25) sinusoidal")
+_ENCODINGS = named("none t5(bidirectional=False) alibi rope(fraction=0.25) sinusoidal")
 _PROBLEMS = {
     "copy": "copy_string",
     "reverse": "reverse_string",

@@ -18,12 +18,13 @@ mixed RoPE 80.9 and 81.8. Fuller et al. (2024), 2405.13985: LookHere is ahead of
 
 from ml_collections import ConfigDict
 
-from configs import decoder, vit
+from configs import vit
 from experiments.report.claims import Claim, Source, Table, above
+from experiments.studies.plan import named
 from experiments.studies.readings import RESIZED
 
-_ENCODINGS = decoder.named("none learned") | {"sincos2d": "sincos2d_big_vision"}
-_ENCODINGS |= decoder.named("axial_rope(base=100) rope_mixed dinov3 alibi lookhere")
+_ENCODINGS = named("none learned") | {"sincos2d": "sincos2d_big_vision"}
+_ENCODINGS |= named("axial_rope(base=100) rope_mixed dinov3 alibi lookhere")
 _SIZES = (144, 192, 224, 288, 384, 512)
 
 
