@@ -61,7 +61,7 @@ ENTRY %main (p: bf16[8,4]) -> bf16[8,4] {
   %known = (s32[], bf16[8,4]) while(%while), condition=%until, body=%body, backend_config={"known_trip_count":{"n":"2"}}
   %open = (s32[], bf16[8,4]) while(%known), condition=%until, body=%body
   %started = (bf16[8,4], f32[3]) all-reduce-start(%p, %p), to_apply=%add
-  %done = (bf16[8,4], f32[3]) all-reduce-done(%started)
+  %done = (bf16[8,4], f32[3]) all-reduce-done(%started), backend_config={"estimated_cycles":"18446744073709551615"}
   ROOT %last = (bf16[8,4]{1,0}, /*index=1*/f32[3,2]{1,0}) all-reduce(%p), channel_id=1, to_apply=%add
 }
 """

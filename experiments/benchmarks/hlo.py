@@ -90,7 +90,7 @@ def _own(operation: Operation, types: Mapping[str, str]) -> Iterator[tuple[tuple
     if match := _KERNELS.search(operation.line):
         name = re.sub(r"[.\d]+$", "", operation.name).strip("_") if match[1] == "tpu_custom_call" else match[1]
         yield ("kernels", name), 1
-    if cycles := re.search(r'"estimated_cycles":"(\d+)"', operation.line):
+    if cycles := re.search(r'"estimated_cycles":"(\d{1,18})"', operation.line):  # without an estimate stands 2^64 - 1
         yield ("cycles", ""), int(cycles[1])
     kind = operation.opcode.removesuffix("-done")  # one that computes beside others counts where it ends
     if kind in _COLLECTIVES:
