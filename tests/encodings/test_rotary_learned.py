@@ -11,6 +11,7 @@ import scipy.linalg
 import posjax as pj
 from posjax.describe.worlds import normal
 from posjax.encoding import Needs
+from posjax.encodings import rotary_learned
 from posjax.encodings.rotary_learned import expm
 
 T, H, D = 10, 3, 8
@@ -138,7 +139,10 @@ def test_a_half_subtracted_from_both_triangles_cancels():
     assert 5.5 < generator.max() <= 2 * np.pi + 1e-5
 
 
-def test_exponentials_of_float32():
+@pytest.mark.parametrize("on_tpus", [False, True])
+def test_exponentials_of_float32(on_tpus, monkeypatch):
+    if on_tpus:
+        monkeypatch.setattr(rotary_learned, "_product", rotary_learned.sum_of_products)
     x = np.random.default_rng(0).normal(size=(5, 8, 8))
     x = (x - x.swapaxes(-1, -2)).astype(np.float32)
     exponential = jax.jit(expm)
