@@ -9,6 +9,7 @@
     posjax check "mine(slope=2) + rope" --import=mine.py
     posjax audit mine.py:rotate --head-dim=64            a function rotate(q, k, position) -> (q, k)
     posjax audit config.json --inv-freq=inv_freq.npy     frequencies, beside the configuration that they should follow
+    posjax audit old.json new.json                       whether two configurations mean the same encoding
     posjax audit --bias=bias.npy                         a bias of logits [heads, tokens, tokens]
     posjax audit --mask=mine.py:window                   which keys a function of (query, key) indices shows
     posjax audit --position-ids=ids.npy                  which documents of a batch see one another
@@ -253,7 +254,7 @@ def check_all(encodings: Sequence[Encoding], axes: int | None = None) -> int:
 
 
 def _audit_options(add: Callable) -> None:
-    add("file", nargs="*", help="FILE.py:FUNCTION, a configuration FILE.json, or both")
+    add("file", nargs="*", help="FILE.py:FUNCTION, a configuration FILE.json, or both; two configurations to compare")
     add("--inv-freq", metavar="FILE.npy", help="[C] radians per position")
     add("--table", nargs=2, metavar="FILE.npy", help="cos and sin of positions 0, 1, ...: [T, C] or [T, 2 C]")
     add("--bias", metavar="FILE.npy", help="[heads, tokens, tokens]")
@@ -273,8 +274,10 @@ def _audit(args: argparse.Namespace) -> int:
     from posjax.audits import audit
 
     subject: dict[str, Any] = {}
+    configs = [file for file in args.file if file.endswith(".json")]
+    subject |= {"config": configs[0]} if len(configs) == 1 else {"configs": configs} if configs else {}
     for file in args.file:
-        subject |= {"config": file} if file.endswith(".json") else {"rotate": _function(file)}
+        subject |= {} if file in configs else {"rotate": _function(file)}
     files = {name: getattr(args, name) for name in ("inv_freq", "bias", "position_ids", "attention_mask")}
     subject |= {name: _array(file) for name, file in files.items() if file}
     if args.mask:

@@ -11,7 +11,15 @@ from jaxtyping import Float
 
 from posjax.audits.arrays import MakeArray, adapted, make_of, mask_of, to_numpy
 from posjax.audits.biases import Bias, judge_bias, judge_mask
-from posjax.audits.configuration import against, logits_of, meant_by, read_config, rotates_as, rotation_of
+from posjax.audits.configuration import (
+    against,
+    judge_configs,
+    logits_of,
+    meant_by,
+    read_config,
+    rotates_as,
+    rotation_of,
+)
 from posjax.audits.layers import judge_layers
 from posjax.audits.positions import judge_positions
 from posjax.audits.probe import matrices, probe_positions, turning
@@ -83,6 +91,7 @@ def audit(
     position_ids: Any = None,
     attention_mask: Any = None,
     layers: Sequence[Callable] | None = None,
+    configs: Sequence[Mapping[str, Any] | str | os.PathLike] | None = None,
     config: Mapping[str, Any] | str | os.PathLike | None = None,
     layer: int | None = None,
     order: str = "THD",
@@ -94,7 +103,7 @@ def audit(
 ) -> Audit:
     """Says which encoding somebody's code computes, as a spec of posjax, and names its defects.
 
-    Give one of `rotate`, `inv_freq`, `table`, `bias`, `mask`, `position_ids` and `layers`.
+    Give one of `rotate`, `inv_freq`, `table`, `bias`, `mask`, `position_ids`, `layers` and `configs`.
 
     Args:
       rotate: rotate(q, k, position) -> (q, k), or rotate(x, position) -> x. Arrays of NumPy, JAX, PyTorch or MLX.
@@ -108,6 +117,7 @@ def audit(
       attention_mask: of `position_ids`: [B, T], 0 for padding, 1 or the number of the document elsewhere; or [B, 1, T, T].
       layers: a model's layers, functions of [1, T, width] that return the same shape: which tell positions apart, as
         `config` says or not.
+      configs: two of transformers, as `config`: whether they mean the same encoding.
       config: of transformers, a dictionary or the path of a config.json. The verdict says how the two differ.
       layer: the number of the layer that the code is of, where the layers of the configuration differ.
       order: the axes of q and k, such as "BHTD" for a batch of one first; position is [T], or [T, A] on several axes.
@@ -129,12 +139,14 @@ def audit(
       nothing wrong
     """
     subjects = {"rotate": rotate, "inv_freq": inv_freq, "table": table, "bias": bias, "mask": mask}
-    subjects |= {"position_ids": position_ids, "layers": layers}
+    subjects |= {"position_ids": position_ids, "layers": layers, "configs": configs}
     if len(given := [name for name, value in subjects.items() if value is not None]) != 1:
         raise ValueError(f"audit takes one of {', '.join(subjects)}, got {' and '.join(given) or 'none'}")
     if position_ids is not None:
         facts, findings = judge_positions(position_ids, attention_mask)
         return Audit(None, np.nan, facts, findings, subject="position ids")
+    if configs is not None:
+        return Audit(None, np.nan, *judge_configs(configs), subject="two configurations")
     config = None if config is None else read_config(config)
     meant = [] if config is None else meant_by(config)
     if layers is not None:

@@ -5,7 +5,7 @@ import functools
 import operator
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -41,6 +41,28 @@ def meant_by(config: Config) -> list[Encoding]:
         return [from_hf(config)]
     except LayersDiffer:
         return list(from_hf_layers(config))
+
+
+def judge_configs(configs: Sequence[Config | str | os.PathLike]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Returns what two configurations both mean, and where they differ, each as lines of text.
+
+    Raises:
+      ValueError: there are not two, or `from_hf` does not read one of them.
+    """
+    if len(configs) != 2:
+        raise ValueError(f"audit(configs=...) compares two configurations, got {len(configs)}")
+    names = [n if isinstance(c, Mapping) else str(c) for n, c in zip(("the first", "the second"), configs, strict=True)]
+    first, second = (meant_by(read_config(config)) for config in configs)
+    count = max(len(first), len(second))
+    if 1 < min(len(first), len(second)) < count:
+        return (), (f"{names[0]} has {len(first)} layers, {names[1]} {len(second)}",)
+    layers: dict[tuple[Encoding, Encoding], list[int]] = {}
+    for layer in range(count):
+        layers.setdefault((first[layer % len(first)], second[layer % len(second)]), []).append(layer)
+    where = {pair: f"layers {_listed(numbers)}: " if count > 1 else "" for pair, numbers in layers.items()}
+    facts = (f"{where[one, two]}{one}" for one, two in layers if one == two)
+    findings = (f"{where[one, two]}{one} in {names[0]}, {two} in {names[1]}" for one, two in layers if one != two)
+    return tuple(facts), tuple(findings)
 
 
 def rotation_of(encoding: Encoding) -> Encoding:

@@ -84,6 +84,7 @@ from posjax.encodings.rotary_grid import GoldenRope as golden_rope
 from posjax.encodings.rotary_grid import MHRope as mhrope
 from posjax.encodings.rotary_grid import MRope as mrope
 from posjax.encodings.rotary_grid import PixelRope as pixel_rope
+from posjax.encodings.rotary_grid import RegisterRope as register_rope
 from posjax.encodings.rotary_groups import CayleyString as cayley_string
 from posjax.encodings.rotary_groups import CirculantString as circulant_string
 from posjax.encodings.rotary_groups import ComRoPE as comrope
@@ -208,6 +209,7 @@ __all__ = [
     "random_walk",
     "randomized",
     "raster",
+    "register_rope",
     "repo",
     "rerope",
     "reset",

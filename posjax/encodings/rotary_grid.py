@@ -339,6 +339,55 @@ class GoldenRope(Rotary):
         return jnp.where(stands(site)[:, None, None], angles(position, wave), 0.0)
 
 
+@register("register_rope")
+@dataclass(frozen=True)
+class RegisterRope(Rotary):
+    """Rotary embedding of registers on a grid of their own, register i at (i // width, i % width); no other token turns.
+
+    ViT-5 (Wang et al. 2026, arXiv 2602.08071) keeps a learned table of patches and turns patches with base 10000, four
+    registers on 2 x 2 with base 100 and the class token not at all, as `Attention` of wangf3014/ViT-5 (models_vit5.py):
+    `learned + axial_rope(base=10000, layout='interleaved') + register_rope()`.
+
+    Args:
+      first: number of the first register among the tokens that stand nowhere (`Site.prefix`): 2 behind a class token.
+      base, layout: as in `axial_rope`.
+
+    Raises:
+      ValueError: for a head dim not divisible by 4, an unknown layout, or a width or first below 1; from `init` for a model
+        whose class token and the like have no register behind them.
+    """
+
+    family = "rotary"
+    formula = (
+        r"q'_{a,c} = q_{a,c}\,e^{i r_a\theta_c},\quad (r_1, r_2) = \left(\lfloor i / W\rfloor,\ i \bmod W\right)"
+        r"\ \text{of register } i",
+        r"\theta_c = \beta^{-4c/D},\quad c = 0, \dots, \frac{D}{4}-1",
+    )
+    ranges = ("width >= 1", "first >= 1")
+
+    base: float = 100.0
+    width: int = 2
+    first: int = 2
+    layout: str = "interleaved"
+
+    def init(self, key, dims):
+        if 0 < dims.prefix < self.first:
+            raise ValueError(
+                f"{self} turns tokens from the {self.first}. of the {dims.prefix} that stand nowhere: give the model "
+                "registers, num_registers=4 of a ViT, or leave it out"
+            )
+        return ()
+
+    def rotate(self, params, q, q_site, k, k_site):
+        return super().rotate(params, q, self._grid(q_site), k, self._grid(k_site))
+
+    def _grid(self, site: Site) -> Site:
+        """The site on which registers stand, and no other token."""
+        index = jnp.asarray(site.prefix) - self.first
+        position = jnp.stack([index // self.width, index % self.width], axis=-1)
+        return Site(position.astype(np.int32), site.segment, (index < 0).astype(np.int32))
+
+
 @register("dinov3")
 @dataclass(frozen=True)
 class DinoV3(Rotary):

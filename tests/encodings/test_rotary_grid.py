@@ -91,3 +91,8 @@ def test_golden_directions_are_spread_evenly():
         directions = spread_directions(num_axes, 600)
         np.testing.assert_allclose(np.linalg.norm(directions, axis=0), 1)
         np.testing.assert_allclose(directions @ directions.T / 600, np.eye(num_axes) / num_axes, atol=0.01)
+
+
+def test_a_model_without_registers_has_none_to_turn():
+    with pytest.raises(ValueError, match=r"of the 1 that stand nowhere: give the model registers, num_registers=4"):
+        pj.parse("register_rope()").init(jax.random.key(0), pj.Dims(8, 1, 8, grid=(2, 2), prefix=1))

@@ -117,6 +117,15 @@ def eva_layer():
     return layer("eva", spec, (), file["attention_x"], pj.grid(3, 5, prefix=2)), file["attention_eva_out"]
 
 
+def vit5_layer():
+    """The authors have registers last."""
+    file, encoding = load("vit5"), pj.parse("axial_rope(base=10000, layout='interleaved') + register_rope()")
+    site, order = pj.grid(3, 3, prefix=5), [0, *range(10, 14), *range(1, 10)]
+    q, k, v = (file["layer_x"][order] @ file["layer_qkv"].T).reshape(14, 3, 2, -1).transpose(1, 0, 2, 3)
+    out = jax.jit(lambda *qkv: pj.attend(encoding, ((), ()), *qkv, site, site))(q, k, v).reshape(14, -1)
+    return out @ file["layer_proj"].T, file["layer_out"][order]
+
+
 CHECKS = [
     *axial(),
     *normalised(),
@@ -125,4 +134,5 @@ CHECKS = [
     Check("fope", "torch xavier_normal_ of [40, 50, 30]", "deviation of the noise", fope_noise, atol=1e-4),
     Check("learned", "timm Attention", "a whole layer, class token and table", vit_layer),
     Check("axial_rope", "timm EvaAttention", "a whole layer, two prefix tokens", eva_layer),
+    Check("register_rope", "wangf3014/ViT-5", "a whole layer, class token, patches and registers", vit5_layer),
 ]

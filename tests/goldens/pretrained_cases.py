@@ -13,6 +13,9 @@ from goldens.pretrained_weights import google_tensors, made
 
 FILE = load("pretrained")
 SPEC = json.loads(str(FILE["json"]))
+VIT5 = load("vit5")  # make_vit5.py made it
+FILE |= {name: logits for name, logits in VIT5.items() if name.startswith("vit-5")}
+SPEC["cases"] |= json.loads(str(VIT5["json"]))
 CASES = [
     (case, spelling) for case, told in SPEC["cases"].items() for spelling in told.get("spellings", ["safetensors"])
 ]

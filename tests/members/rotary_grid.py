@@ -93,6 +93,18 @@ class GoldenOracle(Oracle):
         return turned(vector, phase, self.e.layout)
 
 
+class RegisterOracle(Oracle):
+    """Row and column of a register in raster order; the half of a head for each. The others pass."""
+
+    def transform(self, row, head, i, j, q, k):
+        return self.turn(q, row.prefix[i]), self.turn(k, row.prefix[j])
+
+    def turn(self, vector, number):
+        count, place = len(vector) // 4, divmod(number - self.e.first, self.e.width)
+        phase = [x * self.e.base ** (-c / count) for x in place for c in range(count)]
+        return vector if number < self.e.first else turned(vector, phase, self.e.layout)
+
+
 class DinoV3Oracle(Oracle):
     """Coordinates of patch centres in the image's own frame, then the periods of the authors' code."""
 
@@ -191,6 +203,15 @@ MEMBERS = {
             "zero_share": st.floats(0, 1),
             "layout": LAYOUT,
         },
+    ),
+    "register_rope": Member(
+        grids(
+            "register_rope(base=4, first=1)",
+            "axial_rope(base=50) + register_rope(base=9, width=1, first=1, layout='half')",
+        ),
+        RegisterOracle,
+        {"base": st.floats(1, 1e12), "width": st.integers(1, 50), "first": st.integers(1, 9), "layout": LAYOUT},
+        decoder="register_rope()",
     ),
     "pixel_rope": Member(
         [

@@ -1,6 +1,6 @@
 """timm's safetensors: VisionTransformer (ViT, DeiT, DeiT III, DINOv2, hybrids, SigLIP's image tower) and Eva (DINOv3).
 
-Also DINOv2 under its authors' names, and files that `save` writes under timm's names.
+Also DINOv2 and ViT-5 under their authors' names, and files that `save` writes under timm's names.
 https://github.com/huggingface/pytorch-image-models, timm/models/{vision_transformer,vision_transformer_hybrid,eva}.py.
 """
 
@@ -40,6 +40,7 @@ _NAMED_ACTIVATIONS = (  # of timm's models, by a pattern of the model's name
 _EVA = "(fit_grid(height=16, width=16) >> axial_rope(base=10000, layout='interleaved'))"
 _ROPE = "axial_rope(indexing='xy', layout='interleaved')"
 _NAMED_ROTARY = ((r"_rope_(ape_)?\d", _ROPE), (r"_rope_reg\d_gap_|^eva02_(?!enormous)", _EVA))  # by a model's name, too
+_VIT5 = "learned + axial_rope(base=10000, layout='interleaved') + register_rope()"
 _MIXED = "rope.freqs"  # learned frequencies [2, L, H, D/2], those of the columns first
 _INNER_NORM = "blocks.0.attn.norm.weight"
 _POOLINGS = {"token": "cls", "avg": "mean", "map": "map"}
@@ -97,6 +98,14 @@ def _fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str
         return {**fields, "encoding": ("learned + rope_mixed", *["rope_mixed"] * (depth - 1))}
     is_rotary = is_eva or gated or (packed and "blocks.0.ls1.gamma" not in shapes)
     return {**fields, "encoding": _with_table(hints, is_rotary)}
+
+
+def _vit5_fields(shapes: Shapes, config: Mapping[str, Any], hints: Hints) -> dict[str, Any]:
+    """The fields of wangf3014/ViT-5, models_vit5.py."""
+    heads = shapes["pos_embed"][-1] // shapes["blocks.0.attn.q_norm.weight"][0]
+    hints = hints._replace(num_heads=hints.num_heads or heads, encoding=hints.encoding or _VIT5)
+    own = dict(norm="rms", qk_norm=True, attention_bias=("out",), layer_scale=1e-4, drop_path_constant=True)
+    return _fields(shapes, config, hints) | own
 
 
 def _activation(config: Mapping[str, Any]) -> str:
@@ -198,6 +207,8 @@ def _block(is_eva: bool, mlp: str, packed: bool) -> Iterator[Entry]:
     yield Entry(scales[1], "trunk/block_{l}/mlp_scale", "m -> m")
     yield Entry(f"{block}attn.qkv.weight", f"{attention}qkv/kernel", "(x h d) m -> m h x d")
     yield Entry(f"{block}attn.qkv.bias", f"{attention}qkv/bias", "(x h d) -> h x d", optional=True)
+    for name in ("query", "key"):
+        yield from norm(f"{block}attn.{name[0]}_norm", f"{attention}{name}_norm", bias=False)
     apart = tuple(f"{block}attn.{part}_bias" for part in "qkv")  # keys have no bias then
     yield Entry(apart, f"{attention}qkv/bias", "(h d) -> h n d", optional=True)
     separate = f"{block}attn.{{}}_proj"
@@ -255,9 +266,11 @@ def _convolution(conv: str, our_conv: str, group_norm: str, our_norm: str) -> It
 _FAMILY = dict(renames=_RENAMES, fields=_fields, entries=_entries, ignored=r"mask_token|rope_embed.periods")
 _FAMILY |= dict(method="torch_bicubic_antialias")
 _PARTS = _FAMILY | dict(scaling=(IMAGENET_MEAN, IMAGENET_STD))
+_AS_VIT5 = _PARTS | dict(fields=_vit5_fields, ignored=r".*\.rope(_reg)?\.freqs", method="torch_bicubic")
 TIMM = [  # each by its telltale names; all share one map. With registers DINOv2's authors antialias and do not offset.
     Origin("dinov2 with registers", ("mask_token", "pos_embed", "reg_token"), **_PARTS),
     Origin("dinov2", ("mask_token", "pos_embed"), **_PARTS | dict(method="dinov2")),
+    Origin("vit-5", ("blocks.0.attn.rope_reg.freqs",), **_AS_VIT5),
     Origin("timm eva", ("blocks.0.gamma_1",), **_PARTS),
     Origin("timm dinov2 or deit3", ("blocks.0.ls1.gamma",), **_PARTS),
     Origin("timm deit distilled", ("dist_token",), **_PARTS),
