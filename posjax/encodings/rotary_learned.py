@@ -13,7 +13,7 @@ from posjax.encodings.rotary import Rotary, rotated, rotated_by_head
 from posjax.encodings.scaling import Scaling, Spectrum
 from posjax.spec import register
 
-_SMALL = 16  # rows of matrices up to which `_product` adds on TPUs; with 64 rows matrix units are ahead
+_SMALL = 16  # rows of matrices up to which `matrix_product` adds on TPUs; with 64 rows matrix units are ahead
 
 
 @register("rope_mixed")
@@ -373,7 +373,7 @@ class LieRE(Encoding):
     def _turned(self, x: Float[Array, "T H D"], turn: Float32[Array, "T #H N g g"]) -> Float[Array, "T H D"]:
         count, g = turn.shape[2], self.generator_dim
         blocks = x[..., : count * g].astype(jnp.float32).reshape(*x.shape[:2], count, g)
-        turned = _product(turn, blocks[..., None])
+        turned = matrix_product(turn, blocks[..., None])
         return jnp.concatenate([turned.reshape(*x.shape[:2], -1).astype(x.dtype), x[..., count * g :]], axis=-1)
 
 
@@ -395,16 +395,16 @@ def expm(x: Float32[Array, "*B g g"], squarings: int = 12) -> Float32[jax.Array,
     times = jnp.ceil(jnp.log2(jnp.maximum(norm, 0.5))) + 1
     x = x * jnp.exp2(-times)[..., None, None]
     identity = jnp.eye(x.shape[-1], dtype=jnp.float32)
-    square = _product(x, x)
-    cube, fourth = _product(square, x), _product(square, square)
+    square = matrix_product(x, x)
+    cube, fourth = matrix_product(square, x), matrix_product(square, square)
     upper = identity / 24 + x / 120 + square / 720 + cube / 5040 + fourth / 40320
-    series = identity + x + square / 2 + cube / 6 + _product(upper, fourth)
+    series = identity + x + square / 2 + cube / 6 + matrix_product(upper, fourth)
     for i in range(squarings):
-        series = jnp.where((i < times)[..., None, None], _product(series, series), series)
+        series = jnp.where((i < times)[..., None, None], matrix_product(series, series), series)
     return jnp.where((times <= squarings)[..., None, None], series, jnp.nan)
 
 
-def _product(a: Float32[Array, "*B g g"], b: Float32[Array, "*B g k"]) -> Float32[jax.Array, "*B g k"]:
+def matrix_product(a: Float32[Array, "*B g g"], b: Float32[Array, "*B g k"]) -> Float32[jax.Array, "*B g k"]:
     """The matrix products a b, on TPUs of small matrices as sums over lanes of tokens.
 
     For LieRE's blocks of 8 channels that takes a 25th of the cycles and of the memory of matrix units, which fill up each

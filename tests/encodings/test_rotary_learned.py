@@ -142,7 +142,7 @@ def test_a_half_subtracted_from_both_triangles_cancels():
 @pytest.mark.parametrize("on_tpus", [False, True])
 def test_exponentials_of_float32(on_tpus, monkeypatch):
     if on_tpus:
-        monkeypatch.setattr(rotary_learned, "_product", rotary_learned.sum_of_products)
+        monkeypatch.setattr(rotary_learned, "matrix_product", rotary_learned.sum_of_products)
     x = np.random.default_rng(0).normal(size=(5, 8, 8))
     x = (x - x.swapaxes(-1, -2)).astype(np.float32)
     exponential = jax.jit(expm)
