@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int32, Shaped
+from jaxtyping import Bool, Float, Float32, Int, Int32, Shaped
 
 from posjax.mask import Array, Mask, Memory, everything
 
@@ -40,6 +40,19 @@ class Relation(NamedTuple):
 
     node: Int32[Array, " T"]  # which node of its document the token is, from 0; of padding and prefix tokens any
     distance: Int32[Array, "T N"]  # steps from the token to each node; -1 where no path leads there
+
+
+class Camera(NamedTuple):
+    """The camera of each token, in `site.relation`. Padding and prefix tokens may have any.
+
+    Attributes:
+      view: from homogeneous coordinates of the world to those of the camera: a rotation and a translation.
+      lens: focal lengths and principal point (f_x, f_y, c_x, c_y) in widths and heights of the image, the point from the
+        image's middle; pixels differ by the image's size.
+    """
+
+    view: Float32[Array, "T 4 4"]
+    lens: Float32[Array, "T 4"]
 
 
 class _Site(NamedTuple):

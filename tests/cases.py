@@ -12,8 +12,7 @@ import posjax as pj
 from posjax.describe.worlds import World, joined, project  # noqa: F401, tests import them from here
 from posjax.describe.worlds import layer_output as forward  # noqa: F401
 from posjax.describe.worlds import tokens_at as rows  # noqa: F401
-from posjax.encoding import Needs
-from posjax.encodings.cameras import Camera
+from posjax.encoding import Camera, Needs
 from posjax.encodings.graphs import shortest_paths
 
 parsed = functools.cache(pj.parse)
@@ -95,7 +94,7 @@ def world(case: Case) -> World:
 
 
 def with_relation(site: pj.Site, encoding: pj.Encoding) -> pj.Site:
-    """Adds a camera of each token, or a graph in two parts: unordered tokens are its nodes, all edges but one lead both ways."""
+    """Adds a camera of each token, or a graph in two parts, of which tokens are nodes; all edges but one lead both ways."""
     random, count = np.random.default_rng(0), 16  # the graph's nodes, and more
     if Needs.CAMERAS in encoding.needs:
         return site._replace(relation=cameras(random, len(site.segment)))

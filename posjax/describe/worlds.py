@@ -10,8 +10,7 @@ import numpy as np
 from posjax.attention import BEFORE_ATTENTION, attend
 from posjax.attention.attend import finish, orders_of, transform
 from posjax.attention.blockwise import blockwise
-from posjax.encoding import Dims, Encoding, Needs, Params, Placed, PositionMap, Relation, Site, Sum, axes
-from posjax.encodings.cameras import Camera
+from posjax.encoding import Camera, Dims, Encoding, Needs, Params, Placed, PositionMap, Relation, Site, Sum, axes
 
 _LINE, _GRID, _PREFIX = 24, (6, 7), 2
 _AWAKE = 0.3  # standard deviation of parameters that an encoding starts at zero

@@ -8,33 +8,19 @@ A camera's frame has x to the right, y down and z forward, as in OpenCV.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Float32
 
-from posjax.encoding import Array, Encoding, Needs, Params, Site
+from posjax.encoding import Array, Camera, Encoding, Needs, Params, Site
 from posjax.encodings.angles import angles, geometric
 from posjax.encodings.pairs import linear, linear_init
 from posjax.encodings.placement import standing
 from posjax.encodings.rotary import rotated
 from posjax.encodings.tables import added
 from posjax.spec import register
-
-
-class Camera(NamedTuple):
-    """The camera of each token, in `site.relation`. Padding and prefix tokens may have any.
-
-    Attributes:
-      view: from homogeneous coordinates of the world to those of the camera: a rotation and a translation.
-      lens: focal lengths and principal point (f_x, f_y, c_x, c_y) in widths and heights of the image, the point from the
-        image's middle; pixels differ by the image's size.
-    """
-
-    view: Float32[Array, "T 4 4"]
-    lens: Float32[Array, "T 4"]
 
 
 class _Cameras(Encoding):
@@ -77,7 +63,8 @@ class _Cameras(Encoding):
     def _moved(self, x: Float[Array, "T H D"], matrix: Float32[jax.Array, "T 4 4"], site: Site, sign: int):
         if x.shape[-1] % 8:
             raise ValueError(
-                f"{self} multiplies groups of four channels in half a head: head_dim must be divisible by 8, got {x.shape[-1]}"
+                f"{self} multiplies groups of four channels in half a head: head_dim must be divisible by 8, got "
+                f"{x.shape[-1]}"
             )
         seen, rest = jnp.split(x, 2, axis=-1)
         groups = seen.astype(jnp.float32).reshape(*seen.shape[:2], -1, 4)
@@ -88,7 +75,7 @@ class _Cameras(Encoding):
 @register("prope")
 @dataclass(frozen=True)
 class Prope(_Cameras):
-    """PRoPE: attention sees the projective map between the images of two tokens, P_i P_j^-1 with P = K T, and RoPE of patches.
+    """PRoPE: attention sees the projective map between two tokens' images, P_i P_j^-1 with P = K T, and RoPE of patches.
 
     Li et al. (2025), arXiv 2507.10496, NeurIPS 2025, and the authors' code (liruilong940607/prope). T takes the world to
     the camera, K has its intrinsics in widths and heights of the image. The first half of a head's channels is multiplied in
@@ -187,9 +174,8 @@ class Plucker(Encoding):
     """Adds a linear map of the ray through a patch's centre in Plücker coordinates (d, o x d): C r + c.
 
     d is the ray's unit direction and o the camera's centre, both in the world's frame: the plain way to tell a transformer
-    its cameras, as LVSM (Jin et al. 2024, arXiv 2410.17242) and the baseline of Li et al. (2025), arXiv 2507.10496, who append
-    the rays of pixels to their colours. It is absolute: a change of the world's frame changes it. Nothing is added to tokens
-    that stand nowhere.
+    its cameras, and the baseline of Li et al. (2025), arXiv 2507.10496, who append the rays of pixels to their colours. It is
+    absolute: a change of the world's frame changes it. Nothing is added to tokens that stand nowhere.
 
     Args:
       height, width: patches of an image. `resized` sets those of the new grid.
