@@ -156,7 +156,8 @@ class Gta(_Cameras):
         return replace(self, height=new_grid[-2], width=new_grid[-1]), params
 
     def matrices(self, params, view, inverse, lens):
-        scale = jnp.ones((4, 4), jnp.float32).at[:3, 3].set(params["translation"][0])
+        moves = np.outer([1, 1, 1, 0], [0, 0, 0, 1]).astype(bool)
+        scale = jnp.where(moves, params["translation"].astype(jnp.float32), jnp.float32(1))
         return view * scale, inverse * scale
 
     def turned(self, x, site, sign):
