@@ -57,8 +57,7 @@ class _Cameras(Encoding):
         camera, stands = camera_of(self, site), jnp.asarray(standing(site))[:, None, None]
         view = jnp.where(stands, camera.view, jnp.eye(4, dtype=jnp.float32))
         lens = jnp.where(stands[:, 0], camera.lens, np.float32([1, 1, 0, 0]))
-        forward, back = self.matrices(params, view, inverted(view), lens)
-        return forward, back
+        return self.matrices(params, view, inverted(view), lens)
 
     def _moved(self, x: Float[Array, "T H D"], matrix: Float32[jax.Array, "T 4 4"], site: Site, sign: int):
         if x.shape[-1] % 8:
