@@ -46,7 +46,7 @@ class Camera(NamedTuple):
     """The camera of each token, in `site.relation`. Padding and prefix tokens may have any.
 
     Attributes:
-      view: from homogeneous coordinates of the world to those of the camera: a rotation and a translation.
+      view: a rotation and a translation, from homogeneous coordinates of the world to the camera's.
       lens: focal lengths and principal point (f_x, f_y, c_x, c_y) in widths and heights of the image, the point from the
         image's middle; pixels differ by the image's size.
     """

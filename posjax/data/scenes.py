@@ -40,7 +40,7 @@ def patches_of(views: int) -> int:
 
 
 def draw_views(rng: np.random.Generator, count: int, colours: int, zoom: float = 1.0) -> Views:
-    """Draws a scene, `count` cameras, and what they see; a zoom multiplies their focal lengths.
+    """Draws a scene and its views by `count` cameras; a zoom multiplies their focal lengths.
 
     At least one ray of the first view meets a point that another one shows: scenes are drawn until it does.
     """

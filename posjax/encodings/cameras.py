@@ -129,7 +129,7 @@ class Gta(_Cameras):
     transformed too. It does not see the focal length. Of tokens that stand nowhere see `prope`.
 
     Args:
-      height, width: patches of an image. `resized` sets those of the new grid.
+      height, width: patches of an image. `resized` sets the new grid's.
 
     Parameters: {"translation": a [1]}, 0.01 at first as in the code, where each layer learns its own.
 
@@ -178,7 +178,7 @@ class Plucker(Encoding):
     absolute: a change of the world's frame changes it. Nothing is added to tokens that stand nowhere.
 
     Args:
-      height, width: patches of an image. `resized` sets those of the new grid.
+      height, width: patches of an image. `resized` sets the new grid's.
 
     Parameters: {"kernel": C [6, M], "bias": c [M]}, uniform within 6^(-1/2) of 0, as torch.nn.Linear.
 
