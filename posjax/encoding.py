@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int32, Shaped
+from jaxtyping import Bool, Float, Float32, Int, Int32, Shaped
 
 from posjax.mask import Array, Mask, Memory, everything
 
@@ -40,6 +40,19 @@ class Relation(NamedTuple):
 
     node: Int32[Array, " T"]  # which node of its document the token is, from 0; of padding and prefix tokens any
     distance: Int32[Array, "T N"]  # steps from the token to each node; -1 where no path leads there
+
+
+class Camera(NamedTuple):
+    """The camera of each token, in `site.relation`. Padding and prefix tokens may have any.
+
+    Attributes:
+      view: a rotation and a translation, from homogeneous coordinates of the world to the camera's.
+      lens: focal lengths and principal point (f_x, f_y, c_x, c_y) in widths and heights of the image, the point from the
+        image's middle; pixels differ by the image's size.
+    """
+
+    view: Float32[Array, "T 4 4"]
+    lens: Float32[Array, "T 4"]
 
 
 class _Site(NamedTuple):
@@ -69,7 +82,8 @@ class Site(_Site):
       state: what the encoding keeps of each token; it travels into the cache. () until an encoding writes it. Then it is, for
         an encoding: the arrays that its `place` or `observe` sets; for `map >> encoding`: what `encoding` sets; for a sum
         with a part that has `place` or `observe`: one Site for each part, in their order, which that part alone sees.
-      relation: relations of pairs that are data: a `Relation`, or a pytree that an encoding of one's own reads.
+      relation: relations of pairs that are data: a `Relation`, the `Camera` of each token, or a pytree that an encoding of
+        one's own reads.
       order: [T], numbers that rise along each document, where a map moves tokens past each other; see `order_of`.
 
     >>> import posjax as pj
@@ -275,7 +289,8 @@ class Needs(enum.Flag):
     EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it
     HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given
     WHOLE_HEAD = enum.auto()  # `rotate` scales queries or appends channels: it is never given a part of a head
-    RELATION = enum.auto()  # `site.relation` says how pairs of tokens are related: a graph
+    RELATION = enum.auto()  # `site.relation` says how pairs of tokens are related: a graph, or with CAMERAS
+    CAMERAS = enum.auto()  # a `posjax.encodings.cameras.Camera` of each token
     CONSTANT_PARAMS = enum.auto()  # some parameters are drawn once and never trained: their gradient is 0
 
 

@@ -12,7 +12,7 @@ import posjax as pj
 from posjax.describe.worlds import World, joined, project  # noqa: F401, tests import them from here
 from posjax.describe.worlds import layer_output as forward  # noqa: F401
 from posjax.describe.worlds import tokens_at as rows  # noqa: F401
-from posjax.encoding import Needs
+from posjax.encoding import Camera, Needs
 from posjax.encodings.graphs import shortest_paths
 
 parsed = functools.cache(pj.parse)
@@ -80,7 +80,7 @@ def setting(case: Case) -> tuple[pj.Encoding, pj.Dims, pj.Site]:
     else:
         dims = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=24, grid=grid, prefix=prefix)
     if Needs.RELATION in encoding.needs:
-        site = with_relation(site)
+        site = with_relation(site, encoding)
     return encoding, dims, site
 
 
@@ -93,9 +93,11 @@ def world(case: Case) -> World:
     return World(encoding, params, x, site, weights)
 
 
-def with_relation(site: pj.Site) -> pj.Site:
-    """Adds a graph in two parts to the site: unordered tokens are its nodes, and all edges but one lead both ways."""
+def with_relation(site: pj.Site, encoding: pj.Encoding) -> pj.Site:
+    """Adds a camera of each token, or a graph in two parts, of which tokens are nodes; all edges but one lead both ways."""
     random, count = np.random.default_rng(0), 16  # the graph's nodes, and more
+    if Needs.CAMERAS in encoding.needs:
+        return site._replace(relation=cameras(random, len(site.segment)))
     adjacency = np.zeros((count, count))
     for part in (np.arange(9), np.arange(9, count)):
         parent = [random.integers(0, n) for n in range(1, len(part))]
@@ -103,6 +105,15 @@ def with_relation(site: pj.Site) -> pj.Site:
     adjacency[2, 7] = 1
     node = random.permutation(count)[: len(site.segment)].astype(np.int32)
     return site._replace(relation=pj.Relation(node, shortest_paths(adjacency)[node]))
+
+
+def cameras(random: np.random.Generator, count: int) -> Camera:
+    """Random rigid motions and lenses."""
+    turn = np.linalg.qr(random.normal(size=(count, 3, 3)))[0]
+    view = np.tile(np.eye(4, dtype=np.float32), (count, 1, 1))
+    view[:, :3, :3], view[:, :3, 3] = turn * np.linalg.det(turn)[:, None, None], random.normal(size=(count, 3))
+    lens = np.concatenate([random.uniform(0.7, 1.5, (count, 2)), random.uniform(-0.1, 0.1, (count, 2))], axis=1)
+    return Camera(view, lens.astype(np.float32))
 
 
 def inner_jaxprs(closed_jaxpr):

@@ -27,6 +27,7 @@ import numpy as np
 
 from posjax.data.containers import digest_of
 from posjax.data.pipelines import share_of
+from posjax.data.scenes import draw_views, patches_of
 from posjax.data.windows import Batch
 from posjax.remote import local_copy
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     import grain
 
 LAYOUTS = ("tape", "next")
-POSITIONS = ("order", "digits", "coupled")
+POSITIONS = ("order", "digits", "coupled", "views")
 _MARKS = 2  # the blank or mark, and the end: two tokens above the symbols
 _MODULUS = 5  # modulus of the counting tasks of Ruoss et al.
 
@@ -50,6 +51,8 @@ class Problem(NamedTuple):
       coupled: [N] int32 for `position_coupling`: ids from 2 that symbols which belong together share; 1 between them. None
         where none is published.
       targets: [N] int32, the prediction at each token of `answer`; None: the answer is part of the content.
+      views: [N, 3] int32, (view, row, column) of each symbol; None: the symbols stand on a line.
+      cameras: [N, 4, 4] and [N, 4] float32, the leaves of a `Camera`, of symbols with `views`.
     """
 
     content: np.ndarray
@@ -58,6 +61,8 @@ class Problem(NamedTuple):
     place: np.ndarray | None = None
     coupled: np.ndarray | None = None
     targets: np.ndarray | None = None
+    views: np.ndarray | None = None
+    cameras: tuple[np.ndarray, np.ndarray] | None = None
 
 
 class Problems(Protocol):
@@ -358,6 +363,23 @@ def associative_recall(rng: np.random.Generator, length: int, symbols: int) -> P
     return Problem(content.astype(np.int32), answer, marked=False)
 
 
+def novel_view(rng: np.random.Generator, length: int, symbols: int, *, zoom: float = 1.0) -> Problem:
+    """The colours that a new camera sees, from `length` other views of the same scene, see `posjax.data.scenes`.
+
+    The blanks of the new view come first. Only those are asked whose point one of the other views shows.
+    """
+    views = draw_views(rng, length + 1, symbols, zoom)
+    is_new = views.place[:, 0] == 0
+    content = np.where(is_new, symbols, views.colour).astype(np.int32)
+    cameras = views.view, views.lens
+    return Problem(content, is_new & views.shared, targets=views.colour, views=views.place, cameras=cameras)
+
+
+def novel_view_zoomed(rng: np.random.Generator, length: int, symbols: int) -> Problem:
+    """`novel_view` by cameras of half as long again focal lengths."""
+    return novel_view(rng, length, symbols, zoom=1.5)
+
+
 def _one(length: int) -> int:
     return 1
 
@@ -397,6 +419,8 @@ ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
             Algorithm(word_problem_a5, len(_A5), _none),
             Algorithm(word_problem_a5_generators, len(_A5), _none),
             Algorithm(associative_recall, 64, _none, _four, resizable=True, fewest=4),
+            Algorithm(novel_view, 6, _none, patches_of, resizable=True),
+            Algorithm(novel_view_zoomed, 6, _none, patches_of, resizable=True),
         )
     }
 )
@@ -507,7 +531,7 @@ class Rows:
       symbols: V.
       layout: a name of `LAYOUTS`.
       positions: "order" is 0, 1, 2 ...; "digits" has a second axis, the place of a digit within its number, for `abacus`;
-        "coupled" is the ids of `position_coupling`.
+        "coupled" is the ids of `position_coupling`; "views" is (view, row, column), with the camera of each symbol.
 
     Raises:
       ValueError: for an unknown layout or positions.
@@ -536,7 +560,7 @@ class Rows:
     @property
     def axes(self) -> tuple[int, ...]:
         """The shape of a token's position."""
-        return (2,) if self.positions == "digits" else ()
+        return {"digits": (2,), "views": (3,)}.get(self.positions, ())
 
     def tokens(self, problems: Problems, length: int) -> int:
         """T, tokens of a row that holds any problem up to a length."""
@@ -546,15 +570,16 @@ class Rows:
         """Places problems in `count` rows of T `tokens`; rows without a problem have weight 0.
 
         Returns:
-          tokens, targets, segment: [count, T] int32; position: [count, T] or [count, T, 2] int32; weight: [count, T]
-          float32, nonzero at answers, summing to 1 over each problem.
+          tokens, targets, segment: [count, T] int32; position: [count, T] or [count, T, A] int32; weight: [count, T]
+          float32, nonzero at answers, summing to 1 over each problem; view and lens, float32, with positions="views".
 
         Raises:
           ValueError: a problem is too long, or has no such positions.
         """
         shapes = dict(tokens=(), targets=(), segment=(), position=self.axes)
         made: Batch = {name: np.zeros((count, tokens, *more), np.int32) for name, more in shapes.items()}
-        made["weight"] = np.zeros((count, tokens), np.float32)
+        floats = dict(weight=()) | (dict(view=(4, 4), lens=(4,)) if self.positions == "views" else {})
+        made |= {name: np.zeros((count, tokens, *more), np.float32) for name, more in floats.items()}
         for row, problem in enumerate(problems):
             for name, values in self._row(problem).items():
                 if len(values) > tokens:
@@ -574,20 +599,23 @@ class Rows:
                 content = np.concatenate([content[:asked], [self.symbols], content[asked:], [self.symbols + 1]])
                 answer = np.arange(len(content)) > asked
             tokens, targets, weight = content[:-1], content[1:], answer[1:]
-        return {
+        row = {
             "tokens": tokens,
             "targets": targets,
             "segment": np.ones(len(tokens), np.int32),
             "position": self._position(problem, len(tokens)),
             "weight": weight / weight.sum(),
         }
+        return row | (dict(zip(("view", "lens"), problem.cameras, strict=True)) if self.positions == "views" else {})
 
     def _position(self, problem: Problem, count: int) -> np.ndarray:
         if self.positions == "order":
             return np.arange(count)
-        given = problem.place if self.positions == "digits" else problem.coupled
+        given = {"digits": problem.place, "coupled": problem.coupled, "views": problem.views}[self.positions]
         if given is None:
             raise ValueError(f"positions={self.positions!r} are not defined for this algorithm: take 'order'")
+        if self.positions == "views":
+            return given
         if self.layout == "next":
             between = 0 if self.positions == "digits" else 1  # of the mark
             given = np.insert(given, len(given) - problem.answer.sum(), between)

@@ -10,7 +10,7 @@ import numpy as np
 from posjax.attention import BEFORE_ATTENTION, attend
 from posjax.attention.attend import finish, orders_of, transform
 from posjax.attention.blockwise import blockwise
-from posjax.encoding import Dims, Encoding, Needs, Params, Placed, PositionMap, Relation, Site, Sum, axes
+from posjax.encoding import Camera, Dims, Encoding, Needs, Params, Placed, PositionMap, Relation, Site, Sum, axes
 
 _LINE, _GRID, _PREFIX = 24, (6, 7), 2
 _AWAKE = 0.3  # standard deviation of parameters that an encoding starts at zero
@@ -119,12 +119,29 @@ def box(extent: tuple[int, ...], shift: int | tuple[int, ...] = 0, prefix: int =
 
 
 def with_relation(encoding: Encoding, site: Site) -> Site:
-    """The site, with a relation where the encoding needs one: tokens are nodes, and edges lead to the next places."""
+    """The site, with a relation where the encoding needs one: a camera of each token, or a graph.
+
+    Of the graph tokens are nodes, and edges lead to the next places.
+    """
     if Needs.RELATION not in encoding.needs or jax.tree.leaves(site.relation):
         return site
     position = np.asarray(axes(site))
+    if Needs.CAMERAS in encoding.needs:
+        return site._replace(relation=_cameras(len(position)))
     distance = np.abs(position[:, None] - position[None]).sum(axis=2).astype(np.int32)
     return site._replace(relation=Relation(np.arange(len(position), dtype=np.int32), distance))
+
+
+def _cameras(count: int) -> Camera:
+    """Cameras that turn about the vertical, step aside and zoom from token to token."""
+    turn = np.linspace(-1, 1, count)
+    view = np.tile(np.eye(4), (count, 1, 1))
+    view[:, 0, 0] = view[:, 2, 2] = np.cos(turn)
+    view[:, 0, 2], view[:, 2, 0] = np.sin(turn), -np.sin(turn)
+    view[:, :3, 3] = np.stack([turn, turn**2, 0.5 * turn], axis=1)
+    return Camera(
+        view.astype(np.float32), np.stack([1.5 + turn / 2, 1.2 - turn / 4, turn / 9, 0 * turn], 1, dtype=np.float32)
+    )
 
 
 def awake(params: Params) -> tuple[Params, list[str]]:

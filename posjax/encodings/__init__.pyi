@@ -18,6 +18,9 @@ from posjax.encodings.bias_network import Dape as dape
 from posjax.encodings.bias_network import Dpb as dpb
 from posjax.encodings.bias_network import Fire as fire
 from posjax.encodings.bias_network import SwinV2 as swin_v2
+from posjax.encodings.cameras import Gta as gta
+from posjax.encodings.cameras import Plucker as plucker
+from posjax.encodings.cameras import Prope as prope
 from posjax.encodings.contextual import CoPE as cope
 from posjax.encodings.contextual import Inkling as inkling
 from posjax.encodings.contextual import Shaw as shaw
@@ -167,6 +170,7 @@ __all__ = [
     "grape_ap",
     "grape_m",
     "graphormer",
+    "gta",
     "harope",
     "hope",
     "inkling",
@@ -201,10 +205,12 @@ __all__ = [
     "peg",
     "per_row_alibi",
     "pixel_rope",
+    "plucker",
     "pope",
     "pose",
     "position_coupling",
     "power_temperature",
+    "prope",
     "random_float",
     "random_walk",
     "randomized",

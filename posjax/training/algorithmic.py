@@ -8,7 +8,7 @@ import optax
 from ml_collections import ConfigDict
 
 from posjax.data.algorithms import Rows, load_problems, problem_batches, problem_epoch
-from posjax.encoding import Site, reads_rows
+from posjax.encoding import Camera, Site, reads_rows
 from posjax.models.kinds import KINDS, make_model
 from posjax.spec import nearest, parse_layers
 from posjax.training.classification import once
@@ -110,9 +110,9 @@ class Algorithmic:
         }
 
     def init(self, key):
-        tokens = jnp.zeros((1, 2), jnp.int32)
-        site = Site(jnp.zeros((1, 2, *self._rows.axes), jnp.int32), tokens + 1, tokens)
-        return self.model.init(key, tokens, site)["params"]
+        batch = jax.tree.map(jnp.asarray, self._rows.batch([], 2, 1))
+        batch["segment"] += 1
+        return self.model.init(key, batch["tokens"], _site(batch))["params"]
 
     def loss(self, params, batch, key):
         drop_key, place_key = jax.random.split(key)
@@ -145,8 +145,12 @@ class Algorithmic:
         return found
 
     def logits(self, params, batch, **options):
-        site = Site(batch["position"], batch["segment"], jnp.zeros_like(batch["segment"]))
-        return self.model.apply({"params": params}, batch["tokens"], site, **options)
+        return self.model.apply({"params": params}, batch["tokens"], _site(batch), **options)
+
+
+def _site(batch) -> Site:
+    cameras = Camera(batch["view"], batch["lens"]) if "view" in batch else ()
+    return Site(batch["position"], batch["segment"], jnp.zeros_like(batch["segment"]), relation=cameras)
 
 
 def _refuse_sums(pattern: str) -> None:

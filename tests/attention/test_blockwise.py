@@ -4,6 +4,7 @@ encoding are compared in tests/encodings/test_properties.py.
 
 import functools
 
+import cases
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -110,6 +111,7 @@ def traced(case, implementation):
     if Needs.RELATION in encoding.needs:  # of many tokens to few nodes: to as many it would be squared itself
         node = np.arange(length, dtype=np.int32) % 16
         whole = whole._replace(relation=pj.Relation(node, abs(node[:, None] - np.arange(16, dtype=np.int32))))
+        whole = cases.with_relation(whole, encoding) if Needs.CAMERAS in encoding.needs else whole
     site = jax.eval_shape(lambda params: jax.tree.map(jnp.asarray, encoding.place(params, whole)), params)
     x = jax.ShapeDtypeStruct((length, WIDTH), jnp.float32)
     site = jax.eval_shape(encoding.observe, params, x, site)

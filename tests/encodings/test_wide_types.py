@@ -43,7 +43,7 @@ def settings(case, count: int):
     shown = (3, 4) if count == 14 else GRID
     site = pj.sites(count) if line else pj.grid(*shown, prefix=2)
     if Needs.RELATION in encoding.needs:
-        site = with_relation(pj.sites(14) if line else pj.grid(3, 4, prefix=2))
+        site = with_relation(pj.sites(14) if line else pj.grid(3, 4, prefix=2), encoding)
     on_line = line or case.spec.startswith("raster")
     dims = pj.Dims(WIDTH, HEADS, HEAD_DIM, length=120 if on_line else None, grid=None if on_line else GRID, prefix=2)
     shapes = (len(site.segment), WIDTH), (3, WIDTH, HEADS, HEAD_DIM)

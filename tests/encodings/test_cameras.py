@@ -1,0 +1,148 @@
+"""Cameras as positions: the world's frame, one camera, scenes in a row, gradients, and the drawn scenes."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from cases import cameras, joined, rows
+
+import posjax as pj
+from posjax.data.scenes import SIDE, draw_views, in_frame, met
+from posjax.encoding import Camera
+from posjax.encodings.cameras import scene
+from posjax.hosting import Hosted
+
+HEADS, DIM, PATCHES = 2, 8, (2, 3)
+DIMS = pj.Dims(HEADS * DIM, HEADS, DIM)
+QKV = np.random.default_rng(0).normal(size=(3, 12, HEADS, DIM)).astype(np.float32)
+RELATIVE = ["prope()", "prope(intrinsics=False)", "gta(height=2, width=3)"]
+LENSES = np.array([[[40.0, 0, 15], [0, 30, 11], [0, 0, 1]], [[25.0, 0, 18], [0, 35, 9], [0, 0, 1]]])
+
+
+def views(seed=1):
+    return cameras(np.random.default_rng(seed), 2).view
+
+
+def site_of(view=None, lenses=LENSES):
+    return scene(views() if view is None else view, lenses, image_size=(20, 30), patches=PATCHES)
+
+
+@functools.partial(jax.jit, static_argnames=("spec", "implementation"))
+def attended(spec, site, qkv=QKV, implementation="dense"):
+    encoding = pj.parse(spec)
+    params = encoding.init(jax.random.key(0), DIMS)
+    return pj.attend(encoding, params, *qkv, site, site, implementation=implementation)
+
+
+@pytest.mark.parametrize("spec", RELATIVE)
+def test_the_world_has_no_frame_and_one_camera_is_none(spec):
+    frame = cameras(np.random.default_rng(2), 1).view[0]
+    run = functools.partial(attended, spec)
+    out = run(site_of())
+    np.testing.assert_allclose(run(site_of(views() @ frame)), out, atol=2e-5)
+    turned = np.stack([views()[0] @ frame, views()[1]])  # one camera alone
+    assert np.abs(run(site_of(turned)) - out).max() > 1e-2
+    alike = site_of(views()[[0, 0]], LENSES[[0, 0]])
+    plain = alike._replace(
+        relation=Camera(np.tile(np.eye(4, dtype=np.float32), (12, 1, 1)), 0 * alike.relation.lens + 1)
+    )
+    np.testing.assert_allclose(run(alike), run(plain), atol=2e-5)  # the rotation of patches is all that is left
+
+
+def test_rays_see_the_frame_and_the_focal_length():
+    encoding = pj.parse("plucker(height=2, width=3)")
+    params, x = encoding.init(jax.random.key(0), DIMS), jnp.zeros((12, DIMS.width))
+    code = jax.jit(lambda site: encoding.embed(params, x, site))
+    codes = [code(site) for site in (site_of(), site_of(views(3)), site_of(lenses=2 * LENSES))]
+    assert min(np.abs(codes[0] - code).max() for code in codes[1:]) > 1e-2
+
+
+def test_focal_lengths_are_seen_with_intrinsics_alone():
+    zoomed = site_of(lenses=LENSES * [[2], [2], [1]])
+    for spec in RELATIVE:
+        change = np.abs(attended(spec, zoomed) - attended(spec, site_of())).max()
+        assert (change > 1e-2) == (spec == "prope()"), spec
+
+
+@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
+def test_scenes_are_alone_in_a_row(implementation):
+    first, second = site_of(), site_of(views(5))
+    row = joined(first, second)._replace(segment=np.repeat([1, 2], 12).astype(np.int32))
+    order, qkv = np.random.default_rng(1).permutation(24), np.concatenate([QKV, QKV[::-1]], axis=1)
+    together = np.zeros_like(qkv[0])
+    together[order] = attended("prope()", rows(row, order), qkv[:, order], implementation)
+    np.testing.assert_allclose(together[:12], attended("prope()", first), atol=1e-5)
+    np.testing.assert_allclose(together[12:], attended("prope()", second, QKV[::-1]), atol=1e-5)
+
+
+def test_views_are_decoded_one_by_one():
+    """A cache of keys in the world's frame serves the queries of the next camera."""
+    encoding, site = pj.parse("prope()"), site_of()
+    first, second = (slice(0, 6), slice(6, 12))
+
+    @jax.jit
+    def run(qkv):
+        whole, *hosted = (Hosted(encoding, (), each) for each in (site, rows(site, first), rows(site, second)))
+        begun, cache = hosted[0].attend_cached(*qkv[:, first], cache_size=12)
+        ended, _ = hosted[1].attend_cached(*qkv[:, second], cache=cache)
+        return jnp.concatenate([begun, ended]), whole.attend(*qkv, causal=True)
+
+    np.testing.assert_allclose(*run(QKV), atol=1e-5)
+
+
+@pytest.mark.parametrize("spec", [RELATIVE[0], RELATIVE[2]])
+def test_cameras_have_gradients(spec):
+    """Along a random direction of both matrices, beside a difference quotient."""
+    random, leaves = np.random.default_rng(4), (jnp.asarray(views()), jnp.asarray(LENSES, jnp.float32))
+    way = tuple(random.normal(size=leaf.shape).astype(np.float32) * (leaf != 0) for leaf in leaves)
+
+    @jax.jit
+    def loss(view, lenses):
+        return jnp.sum(jnp.sin(attended(spec, site_of(view, lenses))))
+
+    slope = jax.jvp(loss, leaves, way)[1]
+    ends = [loss(*(leaf + step * w for leaf, w in zip(leaves, way, strict=True))) for step in (-1e-2, 1e-2)]
+    np.testing.assert_allclose(slope, (ends[1] - ends[0]) / 2e-2, rtol=2e-2)
+    assert np.isfinite(jax.grad(loss)(*leaves)).all()
+
+
+def test_sizes_follow_the_grid():
+    for name in ("gta", "plucker"):
+        encoding, _ = pj.parse(f"{name}(height=2, width=3)").resized((), (2, 3), (4, 5))
+        assert str(encoding) == f"{name}(height=4, width=5)"
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: attended("prope()", pj.grid(3, 4)), r"camera of each token.*cameras\.scene"),
+        (lambda: attended("prope()", site_of(), QKV[..., :6]), "divisible by 8, got 6"),
+        (lambda: site_of(views()[:, :3]), r"views \[V, 4, 4\].*got \(2, 3, 4\)"),
+    ],
+)
+def test_mistakes_name_their_mend(made, message, unchecked_shapes):
+    with pytest.raises(ValueError, match=message):
+        made()
+
+
+def test_scenes_have_exact_cameras():
+    """Points are on the sphere and on their rays; a colour is shared if and only if another frame holds its point."""
+    drawn = draw_views(np.random.default_rng(0), 3, colours=5, zoom=1.5)
+    each = slice(None, None, SIDE**2)
+    cameras_of = [(view, float(lens[0])) for view, lens in zip(drawn.view[each], drawn.lens[each], strict=True)]
+    points = np.stack([met(*camera) for camera in cameras_of])
+    np.testing.assert_allclose(np.linalg.norm(points, axis=-1), 1, atol=1e-6)
+    flat = points.reshape(-1, 3)
+    seen = np.einsum("nij,nj->ni", drawn.view[:, :3, :3], flat) + drawn.view[:, :3, 3]
+    image = drawn.lens[:, :2] * seen[:, :2] / seen[:, 2:]
+    np.testing.assert_allclose(image, (drawn.place[:, :0:-1] + 0.5) / SIDE - 0.5, atol=1e-5)
+    shared = [
+        any(in_frame(point[None], *camera)[0] for v, camera in enumerate(cameras_of) if v != own)
+        for own, point in zip(drawn.place[:, 0], flat, strict=True)
+    ]
+    assert drawn.shared.tolist() == shared
+    assert {True, False} == {*shared}
+    near = np.abs(flat[:, None] - flat).max(axis=-1) < 1e-3
+    assert (drawn.colour[:, None] == drawn.colour)[near].all()
