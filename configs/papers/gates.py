@@ -4,8 +4,8 @@
     NPROC=1 python -m experiments.ablate --config=configs/papers/gates.py:0.1M,0.8M --config.files=books_pd
 
 Qiu et al. (2025), gated attention, arXiv 2505.06708: 1.7 billion parameters, and mixtures of experts of 15 billion.
-Godavarti (2026), arXiv 2606.24975: its abstract alone was read. Here: the decoders, bytes and windows of
-configs/papers/size.py, of 0.05 million parameters unless the argument names other sizes of that study.
+Godavarti (2026), arXiv 2606.24975: its abstract alone was read. Here: the decoders and bytes of configs/papers/size.py
+in windows of 128, of 0.05 million parameters unless the argument names other sizes of that study.
 
 Cost: a step of 4,096 bytes takes 0.06 to 0.2 s of a CPU core at 0.05M: about an hour for the 22 rows with three seeds.
 """
@@ -24,7 +24,7 @@ _ENCODINGS = {
     "fox": "fox",
 }
 _GATE, _SINK, _YARN = "gate", "sink", "YaRN"
-_LENGTH, _LENGTHS = 256, (256, 1024, 4096, 16_384)
+_LENGTH, _LENGTHS = 128, (128, 512, 2048, 8192)
 
 
 def get_config(sizes: str = "0.05M") -> ConfigDict:
@@ -38,8 +38,8 @@ def get_config(sizes: str = "0.05M") -> ConfigDict:
     config.page = ConfigDict()
     config.page.arguments = "--config.files=books_pd"
     config.notes = (
-        "Bytes. Decoders, data and numbers of steps are those of the study of sizes, at one learning rate, 0.01, the best "
-        "one for every row there at 0.2M and 0.8M. gate: every channel of a head's result is multiplied by a sigmoid of "
+        "Bytes. Decoders, data and numbers of bytes are those of the study of sizes, in windows of 128, at one learning rate, "
+        "0.01, the best one for every row there at 0.2M and 0.8M. gate: every channel of a head's result is multiplied by a sigmoid of "
         "the layer's input; these rows have more parameters. gate by head: one number a head. sink: learned_sink. "
         "turned values: selective_rope + value_rotary; selective: selective_rope alone. YaRN: the weights of that row, read "
         "under YaRN for the length. Attention on the first token is the mean over heads, of the queries among the first 64 "
@@ -55,6 +55,8 @@ def get_config(sizes: str = "0.05M") -> ConfigDict:
 def _table(name: str, config: ConfigDict) -> ConfigDict:
     table = size.table_of(name, config.get_ref("files"))
     del table.seeds, table.tune, table.encodings
+    table.data.length, table.batch_size = _LENGTH, table.batch_size * table.data.length // _LENGTH
+    table.update(eval_lengths=(_LENGTH,), eval_tokens=16_385)
     table.optimizer.learning_rate = 1e-2
     rows = {
         "selective": {"model": {"encoding": "selective_rope"}},
@@ -158,7 +160,9 @@ CLAIMS = (
         "abstract, no number; there values turn by the accumulated angles, here by RoPE's",
         "Turning values too lowers the loss at sixteen times the trained length.",
         (below(_gain("turned values", "selective", 16 * _LENGTH)),),
-        follow_up=tuple(Looked(_gain("turned values", "selective", at), f"at {at}") for at in (256, 1024, 16_384)),
+        follow_up=tuple(
+            Looked(_gain("turned values", "selective", at), f"at {at}") for at in (*_LENGTHS[:2], _LENGTHS[3])
+        ),
     ),
     Claim(
         "rotations-fail-at-last",

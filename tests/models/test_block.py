@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from drawn import drawn
+from goldens.check import load
 
 import posjax as pj
 from posjax.attention import ContextParallel
 from posjax.attention.devices import Device
 from posjax.hosting import Hosted
 from posjax.models import BlockConfig, Decoder, Encoder, Latent, ViT, layers
-from posjax.models.block import Block
+from posjax.models.block import Attention, Block
 from posjax.models.encoder_decoder import EncoderDecoder
 from posjax.models.layers import Linear
 
@@ -199,6 +200,32 @@ BLOCKS = [
 @pytest.mark.parametrize("fields", BLOCKS, ids=str)
 def test_parts_of_published_blocks(fields):
     check(causal=True, **fields)
+
+
+@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
+def test_a_gate_by_channel_is_that_of_qwen3_next(implementation):
+    """Its query projection holds each head's query and then its gate."""
+    file = {name: x.astype(np.float32) for name, x in load("gate").items() if name != "versions"}
+    heads = dict(num_heads=4, num_kv_heads=2, head_dim=8, attention_gate="channel", implementation=implementation)
+    config = BlockConfig(width=24, norm="rms", norm_offset=1.0, qk_norm=True, **heads)
+
+    def projected(kind):
+        """[H, D, M] or [H, D] of queries, gates, keys and values."""
+        both, k, v = (file[f"{name}_proj.{kind}"] for name in "qkv")
+        q, gate = np.split(both.reshape(4, 16, *both.shape[1:]), 2, axis=1)
+        k, v = (each.reshape(2, 1, 8, *each.shape[1:]) for each in (k, v))
+        return np.concatenate([q.reshape(2, 2, *q.shape[1:]), k, v], axis=1), gate
+
+    (qkv, gate), (qkv_bias, gate_bias) = projected("weight"), projected("bias")
+    params = {
+        "qkv": {"kernel": np.moveaxis(qkv, -1, 0), "bias": qkv_bias},
+        "output_gate": {"kernel": np.moveaxis(gate, -1, 0), "bias": gate_bias},
+        "out": {"kernel": file["o_proj.weight"].T.reshape(4, 8, 24), "bias": file["o_proj.bias"]},
+        **{name: {"scale": file[f"{name[0]}_norm.weight"]} for name in ("query_norm", "key_norm")},
+    }
+    hosted = Hosted(pj.parse("rope(fraction=0.5)"), (), pj.sites(file["x"].shape[1]))
+    out, _ = jax.jit(Attention(config, causal=True).apply)({"params": params}, file["x"], hosted)
+    np.testing.assert_allclose(out, file["out"], atol=1e-5)
 
 
 def test_cross_attention_reads_the_memory():
