@@ -18,8 +18,8 @@ from experiments.studies.readings import scaled_rope
 
 _ENCODINGS = {
     "rope": "rope",
-    "turned values": "selective_rope + value_rotary",
     "alibi": "alibi",
+    "turned values": "selective_rope + value_rotary",
     "none": "none",
     "fox": "fox",
 }
@@ -38,12 +38,13 @@ def get_config(sizes: str = "0.05M") -> ConfigDict:
     config.page = ConfigDict()
     config.page.arguments = "--config.files=books_pd"
     config.notes = (
-        "Bytes. Decoders, data and numbers of bytes are those of the study of sizes, in windows of 128, at one learning rate, "
-        "0.01, the best one for every row there at 0.2M and 0.8M. gate: every channel of a head's result is multiplied by a sigmoid of "
-        "the layer's input; these rows have more parameters. gate by head: one number a head. sink: learned_sink. "
-        "turned values: selective_rope + value_rotary; selective: selective_rope alone. YaRN: the weights of that row, read "
-        "under YaRN for the length. Attention on the first token is the mean over heads, of the queries among the first 64 "
-        "bytes of a window; attention that is spread evenly over the bytes seen has 7.4 %. A learned sink is no token."
+        "Bytes. Decoders, data and numbers of bytes are those of the study of sizes, in windows of 128, at one rate of "
+        "learning, 0.01, the best one for every row there at 0.2M and 0.8M. gate: every channel of a head's result is "
+        "multiplied by a sigmoid of the layer's input; these rows have more parameters. gate by head: one number a head. "
+        "sink: learned_sink. turned values: selective_rope + value_rotary; selective: selective_rope alone. YaRN: the "
+        "weights of that row, read under YaRN for the length. Attention on the first token is the mean over heads, of the "
+        "queries among the first 64 bytes of a window; attention that is spread evenly over the bytes seen has 7.4 %. A "
+        "learned sink is no token."
     )
     config.seeds = (0, 1, 2)
     config.files = config_dict.placeholder(str)  # the folder of the books
