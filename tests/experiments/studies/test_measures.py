@@ -36,7 +36,7 @@ class Model:
         place = jnp.broadcast_to(jnp.asarray(site.position, jnp.float32), tokens.shape)
         knows = jnp.concatenate([x, place[..., None] * variables["params"]], axis=-1)
         attention = dict.fromkeys(("queries", "keys", "values"), (x,))
-        attention["weights"] = (jnp.broadcast_to(tokens[:, None, :, None], (*tokens[:, None].shape, tokens.shape[1])),)
+        attention["weights"] = (jnp.repeat(x[:, None, :, :1], tokens.shape[1], axis=-1),)
         trunk = {"tokens_in": (x,), "tokens_0": (knows,), "block_0": {"attention": attention}}
         return None, {"intermediates": {"trunk": trunk}}
 
