@@ -33,7 +33,7 @@ LINES = {
     "posjax/describe": 3_708,  # distances of sums of tokens and codes: +11
     "posjax/encodings": 9_493,  # rotation by a product, potentials: +43; biases of a line: +47; lattices: +26; products: +53
     "posjax/hf": 1_267,
-    "posjax/models": 2_627,  # gates behind attention: +29; products by part on TPUs: +46; gradients of logits, heads: +34; stochastic depth: +3
+    "posjax/models": 2_627,  # gates: +29; products by part on TPUs: +46; gradients of logits, heads: +34
     "posjax/pretrained": 3_894,  # rotary models by name: +9
     "posjax/training": 3_617,  # speed: +155; logits once: +62; optimizers, averages: +270; recipes, means: +109
     "experiments": 2_523,  # plan --compile: +58; trainings, pipelines beside torch: +55; a night: +155; addresses: +34
@@ -41,9 +41,9 @@ LINES = {
     "experiments/atlas": 4_463,  # a first page in two languages: +12
     "experiments/benchmarks": 3_882,  # machines not here: +762; trainings: +490; pipelines: +306; rows of studies: +21
     "experiments/report": 3_991,  # a results page; positions from zero and their pictures: +393; diffusion: +200
-    "experiments/studies": 2_669,  # attention on the first token: +13; no random data: +6; images that stream: +14; plans of rows, rows of weights: +88
-    "configs": 4_890,  # gates and sinks: +206; six papers at their own size: +590; optimizers, streams: +20; released weights: +103
-    "tests": 38_019,  # gates: +88, with Qwen3-Next's; ids, layers: +111; diffusion: +142; before: streams, buckets, from zero, TPUs, rows
+    "experiments/studies": 2_669,  # the first token: +13; images that stream: +14; plans of rows, rows of weights: +88
+    "configs": 4_890,  # gates and sinks: +206; six papers at their own size: +590; released weights: +103
+    "tests": 38_019,  # gates: +88; ids, layers: +111; diffusion: +142; before: streams, buckets, from zero, TPUs
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {
