@@ -44,7 +44,6 @@ OWN = dict(encoding=("learned", "beit()"), pre_logits=5, num_kv_heads=1, mlp_nor
         (dict(pooling="map", num_heads=4, resnet=(1,), resnet_width=32, image_size=(16, 32), patch_size=2), "timm"),
         (dict(pooling="mean", norm_after_pooling=True, num_registers=3), "timm"),
         (OWN, "posjax"),
-        (TIMM | dict(attention_gate="head"), "posjax"),
         (dict(pooling="none", encoding="dinov3(base=50)", layer_scale=1.0), "posjax"),
     ],
     ids=str,

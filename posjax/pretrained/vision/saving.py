@@ -24,7 +24,7 @@ METADATA = "posjax"  # key of the header
 OWN, _TIMM = "posjax", "timm"  # spellings of names
 _TYPES = {"dtype", "attention_dtype", "param_dtype"}
 _AS_TIMM = ("attention_bias", "head_dim", "logit_scale", "mlp_clip", "norm", "norm_bias", "norm_offset", "num_experts")
-_AS_TIMM += ("attention_gate", "branch_scale", "latent", "mlp_norm", "placement", "qk_norm", "qkv_clip", "softcap")
+_AS_TIMM += ("branch_scale", "latent", "mlp_norm", "placement", "qk_norm", "qkv_clip", "softcap")
 
 
 def save(
