@@ -99,6 +99,7 @@ def _model() -> ConfigDict:
     model.num_kv_heads = config_dict.placeholder(int)  # heads of keys and values; None: num_heads
     # Latent attention, as "latent(kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=32)".
     model.latent = config_dict.placeholder(str)
+    model.attention_gate = config_dict.placeholder(str)  # gate behind attention, of a head or channel; None: none
     model.mlp_dim = config_dict.placeholder(int)  # hidden width; None: 4 * width
     model.mlp = "gelu"  # gelu or swiglu
     model.tied_embedding = True

@@ -97,6 +97,7 @@ def _model() -> ConfigDict:
     model.depth = 4
     model.num_heads = 4
     model.num_kv_heads = config_dict.placeholder(int)  # heads of keys and values; None: num_heads
+    model.attention_gate = config_dict.placeholder(str)  # gate behind attention, of a head or channel; None: none
     model.mlp_dim = config_dict.placeholder(int)  # hidden width; None: 4 * width
     model.pooling = "cls"  # cls, mean or map
     model.norm_after_pooling = False

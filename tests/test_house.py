@@ -33,17 +33,17 @@ LINES = {
     "posjax/describe": 3_725,  # distances of sums of tokens and codes: +11; cameras: +17
     "posjax/encodings": 9_855,  # cameras: +295; small products: +18; registers: +49; products, potentials: +96
     "posjax/hf": 1_267,
-    "posjax/models": 2_598,  # products by part on TPUs: +46; gradients of logits, heads: +34; stochastic depth: +3
+    "posjax/models": 2_627,  # gates: +29; products by part on TPUs: +46; gradients of logits, heads: +34
     "posjax/pretrained": 3_907,  # rotary models by name: +9; ViT-5: +13
     "posjax/training": 3_621,  # speed: +155; logits once: +62; optimizers, averages: +270; recipes, means: +109; cameras: +4
     "experiments": 2_523,  # plan --compile: +58; trainings, pipelines beside torch: +55; a night: +155; addresses: +34
-    "experiments/analysis": 3_438,  # the fill of a recipe: +2
+    "experiments/analysis": 3_439,  # the fill of a recipe: +2; a name of two rooms: +1
     "experiments/atlas": 4_463,  # a first page in two languages: +12
     "experiments/benchmarks": 3_882,  # machines not here: +762; trainings: +490; pipelines: +306; rows of studies: +21
     "experiments/report": 3_991,  # a results page; positions from zero and their pictures: +393; diffusion: +200
-    "experiments/studies": 2_656,  # no random data: +6; images that stream: +14; plans of rows, rows of weights: +88
-    "configs": 4_780,  # six papers at their own size: +590; optimizers, streams: +20; released weights: +103; cameras: +93
-    "tests": 38_538,  # cameras: +382; ViT-5, configs: +221; ids, layers: +111; diffusion: +142; before: streams
+    "experiments/studies": 2_669,  # the first token: +13; images that stream: +14; plans of rows, rows of weights: +88
+    "configs": 4_968,  # gates and sinks: +206; cameras: +93; six papers at their own size: +590; released weights: +103
+    "tests": 38_625,  # cameras: +382; gates: +88; ViT-5, configs: +221; ids, layers: +111; diffusion: +142
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

@@ -21,7 +21,7 @@ from posjax.models import Decoder, Encoder, EncoderDecoder, ViT
 VOCABULARY, FIRST, PROMPT, LENGTH = 11, 4, 5, 9  # the first of two documents has FIRST tokens
 RNG = np.random.default_rng(0)
 TOKENS = RNG.integers(0, VOCABULARY, LENGTH).astype(np.int32)
-SIZES = dict(width=16, depth=1, num_heads=4, num_kv_heads=2, length=LENGTH, softcap=3.0)
+SIZES = dict(width=16, depth=1, num_heads=4, num_kv_heads=2, length=LENGTH, softcap=3.0, attention_gate="head")
 LATENT = "latent(kv_lora_rank=6, qk_nope_head_dim=4, qk_rope_head_dim=8, v_head_dim=5)"
 
 

@@ -23,7 +23,7 @@ from configs import decoder
 from experiments.report.claims import CONTROL, Claim, Contrast, Looked, Source, Table, above, below, rise, slope
 from experiments.studies.plan import named
 
-_SIZES = {  # millions of parameters, depth, width, heads
+SIZES = {  # millions of parameters, depth, width, heads
     "0.05M": (0.05, 2, 48, 8),
     "0.1M": (0.1, 2, 64, 8),
     "0.2M": (0.2, 3, 80, 10),
@@ -66,19 +66,20 @@ def get_config(sizes: str = "") -> ConfigDict:
     )
     config.seeds = (0, 1, 2)
     config.files = config_dict.placeholder(str)  # the folder of the books
-    wanted = sizes.split(",") if sizes else list(_SIZES)
-    if unknown := [name for name in wanted if name not in _SIZES]:
-        raise ValueError(f"there is no size {unknown[0]!r}: take of {', '.join(_SIZES)}, with commas")
+    wanted = sizes.split(",") if sizes else list(SIZES)
+    if unknown := [name for name in wanted if name not in SIZES]:
+        raise ValueError(f"there is no size {unknown[0]!r}: take of {', '.join(SIZES)}, with commas")
     config.axis = ConfigDict({"title": "parameters without embeddings", "against": "none", "at": (256, 2048, 4096)})
-    sizes = {name: 1e6 * _SIZES[name][0] for name in wanted if "deep" not in name}
+    sizes = {name: 1e6 * SIZES[name][0] for name in wanted if "deep" not in name}
     config.axis["values"] = ConfigDict(sizes, sort_keys=False, allow_dotted_keys=True)
-    studies = {name: _table(name, config.get_ref("files")) for name in wanted}
+    studies = {name: table_of(name, config.get_ref("files")) for name in wanted}
     config.studies = ConfigDict(studies, sort_keys=False, allow_dotted_keys=True)
     return config
 
 
-def _table(name: str, files: FieldReference) -> ConfigDict:
-    millions, depth, width, heads = _SIZES[name]
+def table_of(name: str, files: FieldReference) -> ConfigDict:
+    """Returns the table of one of `SIZES`."""
+    millions, depth, width, heads = SIZES[name]
     table = decoder.get_config()
     del table.seed
     table.data.name, table.data.files = "books_pd", files
@@ -105,7 +106,7 @@ def _table(name: str, files: FieldReference) -> ConfigDict:
 HAVIV = Source("Haviv et al.", 2022, "2203.16634")
 PRESS = Source("Press et al.", 2022, "2108.12409")
 FOX = Source("Lin et al.", 2025, "2503.02130")
-_LOSS = {name: Table("size", name, "loss in sliding windows") for name in _SIZES}
+_LOSS = {name: Table("size", name, "loss in sliding windows") for name in SIZES}
 
 
 def _lead(row: str, name: str, at: int) -> Contrast:
@@ -125,7 +126,7 @@ def _fox_over_rope(name: str) -> Contrast:
 
 def _per_tenfold(gap: Callable[[str], Contrast], names: Sequence[str] = _JUDGED) -> Contrast:
     """Returns the slope of a gap, which is given at the name of a size, in nats per tenfold size."""
-    return slope({1e6 * _SIZES[name][0]: gap(name) for name in names})
+    return slope({1e6 * SIZES[name][0]: gap(name) for name in names})
 
 
 def _growth(row: str, at: int, names: Sequence[str] = _JUDGED) -> Contrast:

@@ -27,7 +27,7 @@ from posjax.spec import nearest
 SCORED = 128  # tokens at the end of a text
 LEAST = 128  # tokens of a text
 LOSS, PASSKEY, HIDDEN = "loss", "pass key found", "change of hidden states"
-SINKS, FIRST = "heads that are sinks", "attention on the first token"
+SINKS, FIRST = "heads that are sinks", heads.FIRST
 PREVIOUS, INDUCTION, OLDEST = "attention on the token before", "induction score", "attention on the oldest token"
 SLOW, GAINS, LEAD = "share of the slowest quarter", "share of the slowest quarter, gains", "fastest quarter's lead"
 BAND = "wavelength of the most used pair over the tokens seen, octaves"

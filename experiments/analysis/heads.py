@@ -11,6 +11,7 @@ from jaxtyping import Float
 
 from posjax.encoding import Array
 
+FIRST = "attention on the first token"
 SINK, SINK_TOKENS = 0.3, 64  # threshold and length of Gu et al. (2024)
 
 

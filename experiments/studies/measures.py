@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
+from experiments.analysis import heads
 from experiments.analysis.layers import look, no_weights
 from experiments.analysis.readout import position_error
 from experiments.progress import bar, caption
@@ -234,6 +235,17 @@ def positions(subject: Subject, options: ConfigDict) -> list[Metrics]:
     return made
 
 
+def first_token(subject: Subject, options: ConfigDict) -> list[Metrics]:
+    """The attention on the first token of windows of text in each layer, a mean over heads: see `heads.sink`."""
+    run = subject.weights.run
+    text, score = windows_of(run.task, options.windows), lambda layer, weights: heads.sink(weights)
+    shares = [
+        look(run.model, run.of(index), text, sites(text.shape[1]), score).weights
+        for index in map(run.seeds.index, subject.seeds)
+    ]
+    return [{heads.FIRST: {layer: finite(x.mean()) for layer, x in enumerate(of_layers)}} for of_layers in shares]
+
+
 class Measure(NamedTuple):
     """A measure.
 
@@ -322,6 +334,7 @@ MEASURES: Mapping[str, Measure] = {
     "retrieval": Measure(retrieval, _check_retrieval, "lengths"),
     "resolutions": Measure(resolutions, _check_resolutions, "resolutions"),
     "positions": Measure(positions),
+    "first_token": Measure(first_token),
 }
 
 
@@ -367,7 +380,7 @@ def windows_of(task: Evaluated, count: int) -> np.ndarray:
             break
     if not 2 <= count <= len(windows):
         raise ValueError(
-            f"measures.positions.windows={count} must lie in 2..{len(windows)}, the whole windows of the split"
+            f"windows={count} of a measure must lie in 2..{len(windows)}, the whole windows of the evaluation split"
         )
     return np.stack(windows[:count]).astype(np.int32)
 

@@ -14,12 +14,13 @@ from posjax.attention import Cache, ContextParallel, attend
 from posjax.encoding import Encoding, Site
 from posjax.hosting import Hosted, batch_axis
 from posjax.models.latent import Latent, LatentAttention
-from posjax.models.layers import Linear, Norm, attend_whole, normalised
+from posjax.models.layers import Linear, Norm, attend_whole, normalised, outputs_of_heads
 from posjax.spec import nearest, plain_arguments
 
 NORMS = ["layer", "rms"]
 PLACEMENTS = ["after", "parallel", "parallel_shared", "post", "pre", "sandwich"]
 QK_NORMS = [False, True, "all_heads", "unit"]
+ATTENTION_GATES = [None, "channel", "head"]
 _PROJECTIONS = ("query", "key", "value", "out")
 _EXACT_GELU = functools.partial(nn.gelu, approximate=False)
 
@@ -77,6 +78,7 @@ class BlockConfig:
       qkv_clip: bound of |q|, |k| and |v| behind their projection, as in MPT.
       logit_scale: factor of q . k; None: 1 / sqrt(head_dim).
       softcap: bound of the scaled q . k, see `posjax.attend`; not with a `context`.
+      attention_gate: the gate of self-attention, see `outputs_of_heads`: "head" or "channel"; None: no gate.
       branch_scale: factor of a branch's output before it is added to the tokens; below 1 in Granite.
       layer_scale: initial value of a learned factor on each channel of a branch (Touvron et al. 2021, arXiv 2103.17239).
       dropout: rate, on each branch's output.
@@ -120,6 +122,7 @@ class BlockConfig:
     qkv_clip: float | None = None
     logit_scale: float | None = None
     softcap: float | None = None
+    attention_gate: str | None = None
     branch_scale: float = 1.0
     layer_scale: float | None = None
     dropout: float = 0.0
@@ -136,6 +139,7 @@ class BlockConfig:
         _check_names("placement", [self.placement], PLACEMENTS)
         _check_names("MLP", [self.mlp], MLPS)
         _check_names("qk_norm", self.qk_norms, QK_NORMS)
+        _check_names("attention_gate", [self.attention_gate], ATTENTION_GATES)
         _check_names("projection", self.attention_bias, list(_PROJECTIONS))
         if self.latent is not None:
             self._check_latent()
@@ -242,7 +246,7 @@ class Attention(nn.Module):
     """Multi-head self-attention over [B, T, M] with a hosted encoding.
 
     One kernel [M, K, H / K + 2, D] projects to queries, keys and values: for each key head its query heads, its key and its
-    value, so that devices may share the key heads.
+    value, so that devices may share the key heads. A gate has a kernel of its own: see `outputs_of_heads`.
 
     Where the collection "intermediates" is mutable, attention is dense; its "weights" [B, H, T, T] and the encoding's
     arguments "queries", "keys" and "values" [B, T, H, D] are sown.
@@ -273,8 +277,7 @@ class Attention(nn.Module):
             read, cache = hosted.attend_cached(q, k, v, x=x, **options)
         else:
             read = attend_whole(self, hosted, q, k, v, x, **options)
-        out = Linear((c.width,), 2, "out" in c.attention_bias, **c.types, name="out")
-        return out(read.astype(c.dtype)), cache
+        return outputs_of_heads(c, x, read), cache
 
     def _by_head(self, x):
         """Returns a part of the projection, [..., K, N, D], by head, [..., K N, D]."""

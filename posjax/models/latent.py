@@ -13,7 +13,7 @@ from posjax.attention.tile_bias import reads_content
 from posjax.encoding import spec_text
 from posjax.encodings.decoupled import decoupled
 from posjax.hosting import Hosted, batch_axis
-from posjax.models.layers import Linear, Norm, attend_whole
+from posjax.models.layers import Linear, Norm, attend_whole, outputs_of_heads
 from posjax.spec import parse_value, plain_arguments
 
 
@@ -90,8 +90,9 @@ class LatentAttention(nn.Module):
     first channels are the value, and W_UV_i multiplies the sums.
 
     Parameters: query_down, query_norm and query_up, or query; kv_down [M, L + R]; kv_norm; key_up_kernel [L, H, N] and
-    value_up_kernel [L, H, E]; out [H, E, M]. The bias of queries is in query_down, or query; the bias of keys and values in
-    kv_down. Norms are RMS norms with the config's `norm_epsilon`; the published code always has 1e-6.
+    value_up_kernel [L, H, E]; out [H, E, M]; a gate's as in `outputs_of_heads`. The bias of queries is in query_down, or
+    query; the bias of keys and values in kv_down. Norms are RMS norms with the config's `norm_epsilon`; the published code
+    always has 1e-6.
 
     Intermediates: as `Attention`.
 
@@ -133,8 +134,7 @@ class LatentAttention(nn.Module):
             else:
                 sums, cache = in_latents.attend_cached(q, k, None, x=x, cache=cache, value_dim=rank, **options)
                 read = jnp.einsum("bthl,lhe->bthe", sums.astype(c.dtype), value_up)
-        out = Linear((c.width,), 2, "out" in c.attention_bias, **c.types, name="out")
-        return out(read.astype(c.dtype)), cache
+        return outputs_of_heads(c, x, read), cache
 
     def _whole(self, x, q, latent, shared, key_up, value_up, hosted: Hosted, options):
         """Returns the attention of a whole sequence, with keys and values of every head: [B, T, H, E]."""

@@ -136,6 +136,32 @@ def _normalised_backward(static: tuple[bool, float], x, out, d_out):
 _norm = with_gradient(_normalised, _normalised_backward)
 
 
+def outputs_of_heads(
+    c: Any, x: Float[jax.Array, "B T M"], read: Float[jax.Array, "B T H E"]
+) -> Float[jax.Array, "B T M"]:
+    """Returns the output of attention of what its heads read; called within a module of attention, which holds the kernels.
+
+    Qiu et al. (2025), Gated attention, arXiv 2505.06708, position G1: each head's result is multiplied by sigmoid(W x + b)
+    before the output projection, with one number a head or one a channel. W is "output_gate", [M, H, 1] or [M, H, E]; the
+    bias b, [H, 1] or [H, E], is there where queries have one. It starts at 0, and the gate near a half. Attention weights are
+    those before the gate.
+
+    The paper has a projection of its own, without a bias. Both codes take the gate out of the query projection: the authors'
+    has all queries of a key head before all their gates, transformers' Qwen3-Next each query before its gate, and gates by
+    channel alone.
+
+    Args:
+      c: a `BlockConfig`.
+      x: the input of the layer, behind its norm.
+    """
+    read = read.astype(c.dtype)
+    if c.attention_gate is not None:
+        outputs = (c.num_heads, read.shape[-1] if c.attention_gate == "channel" else 1)
+        gate = Linear(outputs, use_bias="query" in c.attention_bias, **c.types, name="output_gate")(x)
+        read = read * jax.nn.sigmoid(gate)
+    return Linear((c.width,), 2, "out" in c.attention_bias, **c.types, name="out")(read)
+
+
 def watched(module: nn.Module) -> bool:
     """Says whether the caller asked for intermediates."""
     return not module.is_initializing() and module.is_mutable_collection("intermediates")

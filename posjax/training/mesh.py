@@ -35,8 +35,8 @@ BATCH = ("data", "fsdp")  # the axes that share a batch
 RULES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
     (r"qkv/kernel", ("fsdp", "tensor", None, None)),  # [M, K, H / K + 2, D]: by key heads
     (r"qkv/bias", ("tensor", None, None)),
-    (r"(query|key|value)/kernel", ("fsdp", "tensor", None)),
-    (r"(query|key|value)/bias", ("tensor", None)),
+    (r"(query|key|value|output_gate)/kernel", ("fsdp", "tensor", None)),
+    (r"(query|key|value|output_gate)/bias", ("tensor", None)),
     (r"query_up/kernel", ("fsdp", "tensor", None)),  # of latent attention, [L, H, D]: by heads
     (r"(key|value)_up_kernel", ("fsdp", "tensor", None)),
     (r"(query|kv)_down/kernel", ("fsdp", None)),  # [M, L]: all heads read the whole latent

@@ -24,7 +24,7 @@ _NEVER = re.compile(r"(\w+_)?(bias|scale)|cls|cls_token|class_token|distillation
 # counted from the end. Further axes hold matrices of their own: queries, keys and values, and experts.
 _MATRICES = (
     (r"qkv/kernel", (-4,), (-3, -1)),  # [M, K, H / K + 2, D]
-    (r"(query|key|value)/kernel|query_up/kernel|(key|value)_up_kernel", (-3,), (-2, -1)),  # [M, H, D]
+    (r"(query|key|value|output_gate|query_up)/kernel|(key|value)_up_kernel", (-3,), (-2, -1)),  # [M, H, D]
     (r"out/kernel", (-3, -2), (-1,)),  # [H, D, M]
     (r"(query_down|kv_down|up|gate|down)/kernel|(up|gate|down)_kernel", (-2,), (-1,)),  # of experts: [E, M, F]
 )

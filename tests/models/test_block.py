@@ -8,13 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from drawn import drawn
+from goldens.check import load
 
 import posjax as pj
 from posjax.attention import ContextParallel
 from posjax.attention.devices import Device
 from posjax.hosting import Hosted
 from posjax.models import BlockConfig, Decoder, Encoder, Latent, ViT, layers
-from posjax.models.block import Block
+from posjax.models.block import Attention, Block
 from posjax.models.encoder_decoder import EncoderDecoder
 from posjax.models.layers import Linear
 
@@ -65,7 +66,12 @@ class Oracle:
         if self.c.qkv_clip:
             heads = np.clip(heads, -self.c.qkv_clip, self.c.qkv_clip)
         q, k, v = heads[:, :, :-2], heads[:, :, -2], heads[:, :, -1]
-        return self.mixed(q.reshape(len(x), -1, *q.shape[3:]), k, v, p, self.causal)
+        gate = 1.0
+        if self.c.attention_gate:
+            own = p["output_gate"]
+            gate = np.einsum("btm,mhd->bhtd", x, own["kernel"]) + np.expand_dims(own.get("bias", [[0.0]]), 1)
+            gate = 1 / (1 + np.exp(-gate))
+        return self.mixed(q.reshape(len(x), -1, *q.shape[3:]), k, v, p, self.causal, gate)
 
     def qk_norm(self, x, p):
         """The norm of heads [B, H, T, D]."""
@@ -76,11 +82,11 @@ class Oracle:
             return self.norm(tokens, p, "rms").reshape(len(x), x.shape[2], -1, x.shape[3]).swapaxes(1, 2)
         return self.norm(x, p, "rms")
 
-    def mixed(self, q, k, v, p, causal):
+    def mixed(self, q, k, v, p, causal, gate=1.0):
         if self.c.qk_norm:
             q, k = self.qk_norm(q, p.get("query_norm")), self.qk_norm(k, p.get("key_norm"))
         k, v = (np.repeat(each, q.shape[1] // k.shape[1], axis=1) for each in (k, v))
-        out = np.einsum("bhtd,hdm->btm", self.read(q, k, v, causal), p["out"]["kernel"])
+        out = np.einsum("bhtd,hdm->btm", gate * self.read(q, k, v, causal), p["out"]["kernel"])
         return out + p["out"].get("bias", 0)
 
     def cross(self, x, memory, p):
@@ -171,13 +177,21 @@ def check(causal=False, memory=None, **fields):
 BLOCKS = [
     dict(mlp="gelu", norm="rms", norm_epsilon=1e-2, num_kv_heads=1, attention_bias=("query", "value", "out")),
     dict(mlp="geglu", norm="rms", norm_offset=1.0, placement="sandwich", qk_norm=True),  # as Gemma
-    dict(mlp="gelu_exact", norm_offset=0.5, layer_scale=0.3, placement="parallel"),
+    dict(mlp="gelu_exact", norm_offset=0.5, layer_scale=0.3, placement="parallel", attention_gate="head"),
     dict(mlp="quick_gelu", head_dim=5, num_kv_heads=2, attention_bias=("key", "value"), placement="parallel_shared"),
     dict(mlp="relu", attention_bias=(), mlp_bias=False, logit_scale=0.9, placement="post"),
     dict(
         mlp="swiglu", mlp_bias=True, mlp_norm=True, norm="rms", placement="after", qk_norm="all_heads", num_kv_heads=2
     ),
-    dict(mlp="geglu_exact", norm_bias=False, qkv_clip=0.5, norm="rms", norm_offset=0.5, qk_norm="unit"),
+    dict(
+        mlp="geglu_exact",
+        norm_bias=False,
+        qkv_clip=0.5,
+        norm="rms",
+        norm_offset=0.5,
+        qk_norm="unit",
+        attention_gate="channel",
+    ),
     dict(mlp="quick_geglu", branch_scale=0.3, softcap=0.7, implementation="blockwise", num_kv_heads=2),
     dict(mlp="quick_geglu", mlp_clip=0.4, mlp_bias=True, num_experts=4, experts_per_token=2),  # as gpt-oss
 ]
@@ -186,6 +200,32 @@ BLOCKS = [
 @pytest.mark.parametrize("fields", BLOCKS, ids=str)
 def test_parts_of_published_blocks(fields):
     check(causal=True, **fields)
+
+
+@pytest.mark.parametrize("implementation", ["dense", "blockwise"])
+def test_a_gate_by_channel_is_that_of_qwen3_next(implementation):
+    """Its query projection holds each head's query and then its gate."""
+    file = {name: x.astype(np.float32) for name, x in load("gate").items() if name != "versions"}
+    heads = dict(num_heads=4, num_kv_heads=2, head_dim=8, attention_gate="channel", implementation=implementation)
+    config = BlockConfig(width=24, norm="rms", norm_offset=1.0, qk_norm=True, **heads)
+
+    def projected(kind):
+        """[H, D, M] or [H, D] of queries, gates, keys and values."""
+        both, k, v = (file[f"{name}_proj.{kind}"] for name in "qkv")
+        q, gate = np.split(both.reshape(4, 16, *both.shape[1:]), 2, axis=1)
+        k, v = (each.reshape(2, 1, 8, *each.shape[1:]) for each in (k, v))
+        return np.concatenate([q.reshape(2, 2, *q.shape[1:]), k, v], axis=1), gate
+
+    (qkv, gate), (qkv_bias, gate_bias) = projected("weight"), projected("bias")
+    params = {
+        "qkv": {"kernel": np.moveaxis(qkv, -1, 0), "bias": qkv_bias},
+        "output_gate": {"kernel": np.moveaxis(gate, -1, 0), "bias": gate_bias},
+        "out": {"kernel": file["o_proj.weight"].T.reshape(4, 8, 24), "bias": file["o_proj.bias"]},
+        **{name: {"scale": file[f"{name[0]}_norm.weight"]} for name in ("query_norm", "key_norm")},
+    }
+    hosted = Hosted(pj.parse("rope(fraction=0.5)"), (), pj.sites(file["x"].shape[1]))
+    out, _ = jax.jit(Attention(config, causal=True).apply)({"params": params}, file["x"], hosted)
+    np.testing.assert_allclose(out, file["out"], atol=1e-5)
 
 
 def test_cross_attention_reads_the_memory():
@@ -252,6 +292,7 @@ def test_rematerialisation_keeps_what_it_says():
         (dict(placement="prenorm"), "no placement"),
         (dict(attention_bias=("q",)), "no projection"),
         (dict(mlp="glu"), "no MLP"),
+        (dict(attention_gate="heads"), "no attention_gate is named 'heads'; did you mean 'head'"),
         (dict(qk_norm=(False, "rms")), "no qk_norm is named 'rms'; .*known: False, True, all_heads, unit"),
         (dict(dropout=1.0), "dropout=1.0"),
         (dict(num_heads=3), "num_heads 3"),

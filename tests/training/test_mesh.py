@@ -82,6 +82,7 @@ def specs(tree):
 
 def decoder_shapes(**options):
     sizes = dict(width=16, depth=1, num_heads=4, num_kv_heads=2, length=32, encoding="learned() + t5()")
+    sizes |= dict(attention_gate="channel")
     tokens = jnp.zeros((1, 4), jnp.int32)
     return shapes(
         Decoder.from_config(sizes | options, vocab_size=10, mlp="swiglu", tied_embedding=False), tokens, pj.sites(4)
@@ -96,6 +97,8 @@ WHERE = {
     "params/trunk/block_0/attention/qkv/kernel": ("seed", "fsdp", "tensor", None, None),
     "params/trunk/block_0/attention/qkv/bias": ("seed", "tensor", None, None),
     "params/trunk/block_0/attention/out/kernel": ("seed", "tensor", None, "fsdp"),
+    "params/trunk/block_0/attention/output_gate/kernel": ("seed", "fsdp", "tensor", None),
+    "params/trunk/block_0/attention/output_gate/bias": ("seed", "tensor", None),
     "params/trunk/block_0/mlp/up/kernel": ("seed", "fsdp", "tensor"),
     "params/trunk/block_0/mlp/gate/kernel": ("seed", "fsdp", "tensor"),
     "params/trunk/block_0/mlp/down/kernel": ("seed", "tensor", "fsdp"),
@@ -126,7 +129,7 @@ def test_latent_attention_is_shared_by_heads():
     attention = {name.split("attention/")[1]: tuple(spec) for name, spec in found.items() if "attention/" in name}
     by_head = ("seed", "fsdp", "tensor", None)
     assert attention == {
-        **dict.fromkeys(("query_up/kernel", "key_up_kernel", "value_up_kernel"), by_head),
+        **dict.fromkeys(("query_up/kernel", "key_up_kernel", "value_up_kernel", "output_gate/kernel"), by_head),
         **dict.fromkeys(("query_down/kernel", "kv_down/kernel"), ("seed", "fsdp", None)),
         **dict.fromkeys(("query_norm/scale", "kv_norm/scale"), ("seed",)),
         "out/kernel": ("seed", "tensor", None, "fsdp"),

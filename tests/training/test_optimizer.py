@@ -57,7 +57,7 @@ LATENT = Latent(kv_lora_rank=4, qk_nope_head_dim=2, qk_rope_head_dim=2, v_head_d
     params=[
         Decoder(5, block=BlockConfig(num_experts=3, mlp="swiglu", **SMALL), depth=1),
         Decoder(5, block=BlockConfig(latent=LATENT, qk_norm=False, **SMALL), depth=1, tied_embedding=False),
-        Encoder(5, block=BlockConfig(qk_norm="all_heads", **SMALL), depth=1),
+        Encoder(5, block=BlockConfig(qk_norm="all_heads", attention_gate="channel", **SMALL), depth=1),
         EncoderDecoder(5, block=BlockConfig(**SMALL), depth=1),
         ViT(3, block=BlockConfig(**SMALL), depth=1, patch_size=4, image_size=(8, 8), pooling="map", num_registers=2),
     ],

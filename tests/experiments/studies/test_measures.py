@@ -8,7 +8,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from experiments.report.units import title_of
-from experiments.studies.measures import Subject, positions, scores, tokens_per_byte, windows_of
+from experiments.studies.measures import Subject, first_token, positions, scores, tokens_per_byte, windows_of
 from experiments.studies.plan import Row
 from experiments.studies.weights import Weights
 from posjax.jsonl import append_jsonl
@@ -35,7 +35,8 @@ class Model:
         x = jnp.stack([tokens, tokens**2], axis=-1).astype(jnp.float32)
         place = jnp.broadcast_to(jnp.asarray(site.position, jnp.float32), tokens.shape)
         knows = jnp.concatenate([x, place[..., None] * variables["params"]], axis=-1)
-        attention = dict.fromkeys(("weights", "queries", "keys", "values"), (x,))
+        attention = dict.fromkeys(("queries", "keys", "values"), (x,))
+        attention["weights"] = (jnp.repeat(x[:, None, :, :1], tokens.shape[1], axis=-1),)
         trunk = {"tokens_in": (x,), "tokens_0": (knows,), "block_0": {"attention": attention}}
         return None, {"intermediates": {"trunk": trunk}}
 
@@ -55,9 +56,16 @@ def test_the_error_of_a_probe_after_each_block_of_text_and_of_random_tokens(tmp_
         assert found[0] > 1.7
 
 
+def test_attention_on_the_first_token_is_a_mean_over_queries_and_windows(tmp_path):
+    """The model's queries attend to the first token with a weight that is their own token."""
+    found = first_token(subject({}, tmp_path), ConfigDict({"windows": 40}))
+    assert [[*metrics] for metrics in found] == [["attention on the first token"]] * 2
+    assert found[1]["attention on the first token"] == {0: pytest.approx(windows_of(task(), 40).mean())}
+
+
 def test_windows_that_are_whole_are_taken():
     assert windows_of(task(), 59).shape == (59, LENGTH)
-    with pytest.raises(ValueError, match=r"measures\.positions\.windows=60 must lie in 2\.\.59"):
+    with pytest.raises(ValueError, match=r"windows=60 of a measure must lie in 2\.\.59"):
         windows_of(task(), 60)
 
 
