@@ -21,7 +21,7 @@ def get_config() -> ConfigDict:
     config.data.files = config_dict.placeholder(str)  # the folder of SCAN's files
     config.data.shortest = 1
     config.data.length = 20  # the longest in training
-    config.data.positions = "order"  # "digits" for abacus, "coupled" for position_coupling
+    config.data.positions = "order"  # "digits" for abacus, "coupled" for position_coupling, "views" with cameras
     config.data.others = ()  # problems that are evaluated and not trained on
     config.data.eval_split = "test"  # names the drawn problems: another name gives others
 

@@ -289,8 +289,8 @@ class Needs(enum.Flag):
     EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it
     HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given
     WHOLE_HEAD = enum.auto()  # `rotate` scales queries or appends channels: it is never given a part of a head
-    RELATION = enum.auto()  # `site.relation` says how pairs of tokens are related: a graph, or with CAMERAS
-    CAMERAS = enum.auto()  # a `posjax.encodings.cameras.Camera` of each token
+    RELATION = enum.auto()  # `site.relation` says how pairs of tokens are related: a graph, or with CAMERAS the cameras
+    CAMERAS = enum.auto()  # `site.relation` is a `posjax.encoding.Camera` of each token
     CONSTANT_PARAMS = enum.auto()  # some parameters are drawn once and never trained: their gradient is 0
 
 

@@ -24,7 +24,10 @@ def get_config() -> ConfigDict:
         "focal lengths and from more views?"
     )
     config.page = ConfigDict()
-    config.page.says = "Whether relative cameras tell more of what a new camera sees than rays do, in a short training."
+    config.page.says = (
+        "PRoPE should tell more than the rays of patches, and more than rigid motions at unseen focal lengths. This "
+        "has not been run to its end."
+    )
     config.notes = (
         "An encoder of two layers of 64 channels and four heads, 400 steps of 16 scenes, one learning rate for all "
         "rows. A scene is the inside of a sphere painted in eight colours; a view is 6 x 6 rays, a token each. The new "

@@ -75,6 +75,20 @@ def test_positions_of_two_axes_reach_the_encoding():
     assert jnp.abs(forward(params, batch) - forward(params, moved)).max() > 1e-3
 
 
+def test_cameras_reach_the_encoding():
+    given = dict(data__name="novel_view", data__positions="views", model__encoding="prope()", eval_lengths=(1,))
+    task = make_task(small_problems(**given, data__shortest=1, data__length=1, model__num_heads=1))
+    params = drawn(task.init, jax.random.key(0), spread=0.5)
+    batch = next(task.evaluation()["novel_view@1"])
+    assert ((batch["tokens"] == 6) == (batch["position"][..., 0] == 0))[
+        batch["segment"] > 0
+    ].all()  # the new view is blank
+    forward = jax.jit(lambda *given: task.logits(*given))
+    out = forward(params, batch)
+    for name in ("view", "lens"):
+        assert jnp.abs(forward(params, batch | {name: batch[name][:, ::-1]}) - out).max() > 1e-3
+
+
 def test_what_does_not_fit_is_refused_before_training():
     coupled = dict(data__name="copy_string", data__positions="coupled", model__kind="decoder", model__encoding="fox")
     for overrides, message in (
