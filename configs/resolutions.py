@@ -246,7 +246,7 @@ CLAIMS = (
         {"mixed at 224 (%)": 80.9, "at 384": 81.8, "learned at 224": 80.4, "learned at 384": 79.4},
         tried="Two data sets, positions fitted to the trained grid, and a control that learned nothing of positions: if "
         "the table keeps what no encoding keeps, it has little to lose after so short a training.",
-        remains="RoPE-ViT's own sizes: configs/papers/rope_vit.py is ready for an accelerator.",
+        remains="RoPE-ViT's own sizes: configs/papers/full/rope_vit_s.py is ready for an accelerator.",
         follow_up=(
             Looked(_kept("mixed, rescaled", None), "mixed rescaled - learned, 2x less 1x"),
             Looked(_kept("none", None), "none - learned, 2x less 1x"),
