@@ -187,8 +187,8 @@ def lines_figure(study: StudyRecords, metric: str, look: Mapping[str, Style]) ->
 
 def axis_of(study: StudyRecords, metric: str) -> XAxis:
     """Returns the axis of a metric: lengths in tokens, resolutions in pixels or patches, or blocks."""
-    if metric.startswith("position error"):
-        return XAxis("blocks before the probe")
+    if preposition := unit_of(metric).block:
+        return XAxis("blocks before the probe" if preposition == "after" else "block")
     ats, unit = study.metrics[metric], study.unit
     title = {"pixel": "resolution (pixels)", "patch": "resolution (patches)"}.get(unit, f"length ({many(unit)})")
     return XAxis(title, study.trained_at if study.trained_at in ats else None, {}, max(ats) >= 6 * min(ats))
