@@ -9,7 +9,7 @@ import pytest
 from cases import cameras, joined, rows
 
 import posjax as pj
-from posjax.data.scenes import SIDE, draw_views, in_frame, met
+from posjax.data.scenes import SIDE, draw_views, met
 from posjax.encoding import Camera
 from posjax.encodings.cameras import scene
 from posjax.hosting import Hosted
@@ -138,10 +138,11 @@ def test_scenes_have_exact_cameras():
     seen = np.einsum("nij,nj->ni", drawn.view[:, :3, :3], flat) + drawn.view[:, :3, 3]
     image = drawn.lens[:, :2] * seen[:, :2] / seen[:, 2:]
     np.testing.assert_allclose(image, (drawn.place[:, :0:-1] + 0.5) / SIDE - 0.5, atol=1e-5)
-    shared = [
-        any(in_frame(point[None], *camera)[0] for v, camera in enumerate(cameras_of) if v != own)
-        for own, point in zip(drawn.place[:, 0], flat, strict=True)
-    ]
+    local = np.einsum("vij,nj->nvi", drawn.view[each, :3, :3], flat) + drawn.view[each, :3, 3]  # in each camera's frame
+    inside = (np.abs(drawn.lens[each, 0, None] * local[..., :2] / local[..., 2:]) < 0.5).all(axis=-1) & (
+        local[..., 2] > 0
+    )
+    shared = (inside & (drawn.place[:, :1] != np.arange(3))).any(axis=1).tolist()
     assert drawn.shared.tolist() == shared
     assert {True, False} == {*shared}
     near = np.abs(flat[:, None] - flat).max(axis=-1) < 1e-3
