@@ -25,8 +25,8 @@ def get_config() -> ConfigDict:
     )
     config.page = ConfigDict()
     config.page.says = (
-        "PRoPE should tell more than the rays of patches, and more than rigid motions at unseen focal lengths. This "
-        "has not been run to its end."
+        "GTA and PRoPE tell more of what a new camera sees than the rays of patches, from more views too. Intrinsics "
+        "make no difference that a training this short shows."
     )
     config.notes = (
         "An encoder of two layers of 64 channels and four heads, 400 steps of 16 scenes, one learning rate for all "

@@ -109,7 +109,7 @@ CLAIMS = [each for study in KNOWN for each in study.claims]
 
 def test_claims_of_configs_are_data_that_can_be_read():
     names = [each.id for each in CLAIMS]
-    assert len(set(names)) == len(names) == 149
+    assert len(set(names)) == len(names) == 155
     questions = [question for study in KNOWN for question in study.questions]
     assert {name for question in questions for name in question.claims} <= {*names}
     for each in CLAIMS:
@@ -141,7 +141,7 @@ def planned(study):
     for name, table in made.tables.items():
         rows = [row for row in made.rows if row.study == name]
         sizes = {*sizes_of(table)} | {*table.get("eval_lengths", ())}
-        blocks = range(1 + table.model.depth) if "positions" in measures_of(table) else ()
+        blocks = range(1 + table.model.depth) if {"positions", "first_token"} & {*measures_of(table)} else ()
         found[name] = {row.label for row in rows}, {*sizes, *blocks}
     return found
 
