@@ -407,9 +407,9 @@ def expm(x: Float32[Array, "*B g g"], squarings: int = 12) -> Float32[jax.Array,
 def matrix_product(a: Float32[Array, "*B g g"], b: Float32[Array, "*B g k"]) -> Float32[jax.Array, "*B g k"]:
     """The matrix products a b, on TPUs of small matrices as sums over lanes of tokens.
 
-    With LieRE's blocks of 8 channels a layer takes a 13th of the cycles and an 18th of the memory that matrix units need, which
-    fill up each matrix to 8 x 128. Not so on CPUs: in jaxlib 0.10.2 on some of them the gradient of a sum for several seeds
-    ends the process.
+    With LieRE's blocks of 8 channels a layer takes a 13th of the cycles and an 18th of the memory that matrix units need,
+    which fill up each matrix to 8 x 128. Not so on CPUs: in jaxlib 0.10.2 on some of them the gradient of a sum for several
+    seeds ends the process.
     """
     matmul = lambda a, b: jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)  # noqa: E731
     if a.shape[-1] > _SMALL:
