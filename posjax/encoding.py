@@ -469,8 +469,17 @@ class Encoding:
         Of a hidden key the weight is 0, and its logit means nothing. Keys may come in any order: go by their sites. An
         encoding that overrides this needs `WHOLE_ROWS`, and has no sink.
         """
+        # -inf never meets arithmetic: a hidden logit is replaced before the maximum and after the exponential.
+        peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True, where=seen, initial=-jnp.inf))
         sink = self.sink(params, q_site, logits.shape[0])
-        return softmax(logits, seen, None if sink is None else of_queries(sink)[..., None])
+        if sink is not None:
+            sink = of_queries(sink)[..., None]
+            peak = jnp.maximum(peak, jax.lax.stop_gradient(sink))
+        peak = jnp.where(jnp.isfinite(peak), peak, 0.0)
+        weights = jnp.where(seen, jnp.exp(jnp.where(seen, logits - peak, 0.0)), 0.0)
+        total = jnp.sum(weights, axis=-1, keepdims=True)
+        total = total if sink is None else total + jnp.exp(sink - peak)
+        return weights / jnp.where(total > 0, total, 1.0)
 
     def read(
         self, params: Params, weights: Float[Array, "H T S"], q_site: Site, k_site: Site
@@ -877,34 +886,6 @@ def stands(site: Site) -> Bool[Array, " T"]:
 def of_queries(sink: Float[Array, "*#T H"]) -> Float[jax.Array, "H R"]:
     """A sink in float32 with its heads first and queries behind them: R is T, or 1 where all queries have the same."""
     return jnp.atleast_2d(sink.astype(jnp.float32)).T
-
-
-@jax.custom_jvp
-def softmax(
-    logits: Float[Array, "H T S"], seen: Bool[Array, "T S"], sink: Float[Array, "H R 1"] | None
-) -> Float[jax.Array, "H T S"]:
-    """exp(logit) / (exp(sink) + the sum of exp(logit) over the keys seen); 0 for hidden keys, and where none is seen.
-
-    Its derivative needs the weights alone, where that of the quotient keeps exponentials beside them.
-    """
-    # -inf never meets arithmetic: a hidden logit is replaced before the maximum and after the exponential.
-    peak = jnp.max(logits, axis=-1, keepdims=True, where=seen, initial=-jnp.inf)
-    peak = peak if sink is None else jnp.maximum(peak, sink)
-    peak = jnp.where(jnp.isfinite(peak), peak, 0.0)
-    weights = jnp.where(seen, jnp.exp(jnp.where(seen, logits - peak, 0.0)), 0.0)
-    total = jnp.sum(weights, axis=-1, keepdims=True)
-    total = total if sink is None else total + jnp.exp(sink - peak)
-    return weights / jnp.where(total > 0, total, 1.0)
-
-
-@softmax.defjvp
-def _(primals, tangents):
-    weights, (_, seen, sink), (change, _, of_sink) = softmax(*primals), primals, tangents
-    change = jnp.where(seen, change, 0.0)
-    mean = jnp.sum(weights * change, axis=-1, keepdims=True)
-    if sink is not None:
-        mean = mean + (1 - jnp.sum(weights, axis=-1, keepdims=True)) * of_sink
-    return weights, weights * (change - mean)
 
 
 def without_padding(x: Shaped[Array, "T ..."], site: Site) -> Shaped[Array, "T ..."]:
