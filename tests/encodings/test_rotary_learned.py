@@ -11,8 +11,7 @@ import scipy.linalg
 import posjax as pj
 from posjax.describe.worlds import normal
 from posjax.encoding import Needs
-from posjax.encodings import rotary_learned
-from posjax.encodings.rotary_learned import expm
+from posjax.encodings.rotary_learned import expm, sum_of_products
 
 T, H, D = 10, 3, 8
 DIMS = pj.Dims(H * D, H, D, length=24)
@@ -139,10 +138,14 @@ def test_a_half_subtracted_from_both_triangles_cancels():
     assert 5.5 < generator.max() <= 2 * np.pi + 1e-5
 
 
-@pytest.mark.parametrize("on_tpus", [False, True])
-def test_exponentials_of_float32(on_tpus, monkeypatch):
-    if on_tpus:
-        monkeypatch.setattr(rotary_learned, "matrix_product", rotary_learned.sum_of_products)
+def test_sums_of_products_are_the_matrix_product():
+    """`matrix_product` takes them on TPUs alone."""
+    a, b = (normal(seed, 2, 3, 5, 5) for seed in range(2))
+    np.testing.assert_allclose(sum_of_products(a, b), a @ b, atol=1e-5)
+    np.testing.assert_allclose(sum_of_products(a, b[..., :1]), a @ b[..., :1], atol=1e-5)
+
+
+def test_exponentials_of_float32():
     x = np.random.default_rng(0).normal(size=(5, 8, 8))
     x = (x - x.swapaxes(-1, -2)).astype(np.float32)
     exponential = jax.jit(expm)
