@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Int32, Shaped
 
+from posjax.gradients import einsum
 from posjax.mask import Array, Mask, Memory, everything
 
 Params = Any  # any pytree of arrays; () where an encoding learns nothing
@@ -447,7 +448,7 @@ class Encoding:
         Each of K key heads serves H / K query heads in a row. An encoding that overrides this needs `HEAD_DIM`.
         """
         grouped = q.reshape(q.shape[0], k.shape[1], -1, q.shape[2])
-        logits = jnp.einsum("tkgc,skc->kgts", grouped, k, preferred_element_type=jnp.float32)
+        logits = einsum("tkgc,skc->kgts", grouped, k)
         return logits.reshape(-1, *logits.shape[2:])
 
     def is_difference(self, site: Site) -> bool:

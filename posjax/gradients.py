@@ -56,6 +56,23 @@ def with_transpose(function: Callable[[jax.Array], jax.Array], transpose: Callab
     return run
 
 
+def einsum(axes: str, x: jax.Array, y: jax.Array) -> jax.Array:
+    """The sum of products `axes`, as "btm,vm->btv", in float32; its gradients are sums of products in the operands' dtype."""
+    return _einsum(axes, (x, y))
+
+
+def _einsum_forward(axes, operands):
+    return jnp.einsum(axes, *operands, preferred_element_type=jnp.float32)
+
+
+def _einsum_backward(axes, operands, out, d_out):
+    _, pull = jax.vjp(functools.partial(jnp.einsum, axes), *operands)
+    return pull(d_out.astype(jnp.result_type(*operands)))
+
+
+_einsum = with_gradient(_einsum_forward, _einsum_backward)
+
+
 def one_by_one(function: Callable) -> Callable:
     """Makes `function` of a pytree of arrays compute the items of a batch one by one, in forward mode too.
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32
 
 from posjax.encoding import Array, Encoding, Params, Site, both_stand
+from posjax.gradients import einsum
 
 
 class Operands(NamedTuple):
@@ -82,7 +83,7 @@ def dense(
     weights = encoding.weigh(x.params, logits, seen, x.q_site, x.k_site)
     v = with_room(encoding, x.v)
     by_group = weights.astype(v.dtype).reshape(v.shape[1], -1, *weights.shape[1:])
-    out = jnp.einsum("kgts,ske->tkge", by_group, v, preferred_element_type=jnp.float32)
+    out = einsum("kgts,ske->tkge", by_group, v)
     out = out.reshape(out.shape[0], -1, out.shape[-1])
     out = out + read_beside(encoding, x.params, weights, x.q_site, x.k_site)
     return out.astype(x.q.dtype), weights

@@ -19,6 +19,7 @@ from posjax.encodings.angles import angles, geometric
 from posjax.encodings.pairs import linear, linear_init
 from posjax.encodings.placement import standing
 from posjax.encodings.rotary import rotated
+from posjax.encodings.rotary_learned import matrix_product
 from posjax.encodings.tables import added
 from posjax.spec import register
 
@@ -66,8 +67,7 @@ class _Cameras(Encoding):
                 f"{x.shape[-1]}"
             )
         seen, rest = jnp.split(x, 2, axis=-1)
-        groups = seen.astype(jnp.float32).reshape(*seen.shape[:2], -1, 4)
-        groups = jnp.einsum("tij,thgj->thgi", matrix, groups, precision="highest")
+        groups = matrix_product(matrix, seen.astype(jnp.float32).reshape(len(x), -1, 4).swapaxes(1, 2)).swapaxes(1, 2)
         return jnp.concatenate([groups.reshape(seen.shape).astype(x.dtype), self.turned(rest, site, sign)], axis=-1)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32, Shaped
 
 from posjax.encoding import Array, Encoding, Params, Site, both_stand, side_by_side
+from posjax.gradients import with_transpose
 from posjax.mask import offset
 
 # The bias that hides a key from one head, as a `mask` is the same for all heads; finite, so no arithmetic meets -inf.
@@ -139,13 +140,27 @@ def shifted(x: Float[Array, "*N T L"], num_columns: int, step: int) -> Float[jax
 
 
 def toeplitz(row: Float[Array, "H L"], num_q: int, num_k: int) -> Float[jax.Array, "H T S"]:
-    """Returns row[h, s - t + T - 1], from one value for each of L = T + S - 1 offsets."""
+    """Returns row[h, s - t + T - 1], from one value for each of L = T + S - 1 offsets.
+
+    On GPUs slices become a part of the softmax, where blocks would be held; their gradients alone would be added one by one.
+    """
 
     def in_slices(row):
         of_query = lambda t: jax.lax.dynamic_slice_in_dim(row, num_q - 1 - t, num_k, axis=1)  # noqa: E731
         return jax.vmap(of_query, out_axes=1)(jnp.arange(num_q, dtype=jnp.int32))
 
-    return jax.lax.platform_dependent(row, cpu=in_slices, default=lambda row: toeplitz_of_blocks(row, num_q, num_k))
+    in_blocks = lambda row: toeplitz_of_blocks(row, num_q, num_k)  # noqa: E731
+    on_gpu = with_transpose(in_slices, sums_of_diagonals)
+    return jax.lax.platform_dependent(row, cpu=in_slices, tpu=in_blocks, default=on_gpu)
+
+
+def sums_of_diagonals(x: Float[Array, "H T S"]) -> Float[jax.Array, "H L"]:
+    """The transpose of `toeplitz`: entry l sums x[h, t, l + t - T + 1]."""
+    heads, rows, columns = x.shape
+    flat = jnp.pad(x, ((0, 0), (0, 0), (0, rows))).reshape(heads, -1)
+    # Cut into rows that are longer by one, each begins a place to the left of the last.
+    flat = jnp.pad(flat, ((0, 0), (rows - 1, 1)))
+    return flat.reshape(heads, rows, -1)[..., : rows + columns - 1].sum(axis=1)
 
 
 def toeplitz_of_blocks(row: Float[Array, "H L"], num_q: int, num_k: int) -> Float[jax.Array, "H T S"]:

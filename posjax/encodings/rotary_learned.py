@@ -355,8 +355,11 @@ class LieRE(Encoding):
         return {"generator": jax.random.uniform(key, shape, jnp.float32, maxval=2 * np.pi) / steps}
 
     def rotate(self, params, q, q_site, k, k_site):
-        entries = self.entries(params)
-        return tuple(self._turned(x, self._rotations(entries, site)) for x, site in ((q, q_site), (k, k_site)))
+        # The checkpoint of `expm` keeps XLA from seeing that two products are alike.
+        tokens, entries = [jax.tree.leaves(site) for site in (q_site, k_site)], self.entries(params)
+        alike = all(x is y for x, y in zip(*tokens, strict=True))
+        turns = [self._rotations(entries, site) for site in ([q_site] if alike else [q_site, k_site])]
+        return self._turned(q, turns[0]), self._turned(k, turns[-1])
 
     def entries(self, params) -> Float[Array, "A H N E"]:
         """The entries above the diagonal of the generator of each axis, head and block."""

@@ -1,7 +1,6 @@
 """Blocks that host any encoding: the part that all models but the ResNet share."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ from posjax.attention.blockwise import SAVED
 from posjax.attention.explicit import spec_of, split_by_compiler
 from posjax.encoding import Array, Dims, Encoding, Needs, Site, sites
 from posjax.encodings.rotary import TABLES
-from posjax.gradients import split_known, with_gradient
+from posjax.gradients import einsum, split_known
 from posjax.hosting import Hosted, place
 from posjax.models.block import BLOCK_FIELDS, Block, BlockConfig
 from posjax.models.latent import Latent
@@ -259,7 +258,7 @@ def _rows(table: Float[Array, "V M"], tokens: Int32[Array, "B T"]) -> Float[jax.
 
 def tied_logits(embedding: nn.Embed, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
     """Returns the logits of features by the token embedding, in float32; its gradient multiplies numbers of x's dtype."""
-    return _logits("btm,vm->btv", (x, jnp.asarray(embedding.embedding, x.dtype)))
+    return einsum("btm,vm->btv", x, jnp.asarray(embedding.embedding, x.dtype))
 
 
 class TokenHead(nn.Module):
@@ -273,22 +272,10 @@ class TokenHead(nn.Module):
     def __call__(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:
         shape = x.shape[-1], self.vocab_size
         kernel = self.param("kernel", nn.initializers.lecun_normal(), shape, self.param_dtype)
-        logits = _logits("btm,mv->btv", (x, kernel.astype(x.dtype)))
+        logits = einsum("btm,mv->btv", x, kernel.astype(x.dtype))
         if not self.use_bias:
             return logits
         return logits + self.param("bias", nn.initializers.zeros, shape[1:], self.param_dtype).astype(logits.dtype)
-
-
-def _product(equation, operands):
-    return jnp.einsum(equation, *operands, preferred_element_type=jnp.float32)
-
-
-def _product_backward(equation, operands, logits, d_logits):
-    _, pull = jax.vjp(functools.partial(jnp.einsum, equation), *operands)
-    return pull(d_logits.astype(operands[0].dtype))
-
-
-_logits = with_gradient(_product, _product_backward)
 
 
 def token_at(x: Shaped[Array, "B T *C"], index: Int32[jax.Array, " B"]) -> Shaped[jax.Array, "B 1 *C"]:
