@@ -38,12 +38,12 @@ LINES = {
     "posjax/training": 3_621,  # speed: +155; logits once: +62; optimizers, averages: +270; recipes, means: +109; cameras: +4
     "experiments": 2_523,  # plan --compile: +58; trainings, pipelines beside torch: +55; a night: +155; addresses: +34
     "experiments/analysis": 3_439,  # the fill of a recipe: +2; a name of two rooms: +1
-    "experiments/atlas": 4_463,  # a first page in two languages: +12
+    "experiments/atlas": 4_487,  # answers in the search: +24; a first page in two languages: +12
     "experiments/benchmarks": 3_882,  # machines not here: +762; trainings: +490; pipelines: +306; rows of studies: +21
     "experiments/report": 3_991,  # a results page; positions from zero and their pictures: +393; diffusion: +200
     "experiments/studies": 2_669,  # the first token: +13; images that stream: +14; plans of rows, rows of weights: +88
     "configs": 4_823,  # gates and sinks: +206; cameras: +93; six papers at their own size: +590; released weights: +103
-    "tests": 38_645,  # cameras: +382; gates: +88; ViT-5, configs: +221; ids, layers: +111; diffusion: +142
+    "tests": 38_659,  # cameras: +382; gates: +88; ViT-5, configs: +221; ids, layers: +111; diffusion: +142
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

@@ -38,8 +38,10 @@ REAL_MODELS = {
         r"^- \[(.+)\]\((.+)/README\.md\)$", (_REAL_MODELS / "README.md").read_text(), re.MULTILINE
     )
 }
+_ANSWERS = DOCS / "answers"
 # Pages of the project that are part of the site, by their names there.
 DOCUMENTS = {
+    **{"answers" if path.stem == "index" else path.stem: path for path in sorted(_ANSWERS.glob("*.md"))},
     **{name: DOCS / f"{name}.md" for name in ("from_zero", "vit_and_llm", "glossary")},
     **{f"{name}.zh": DOCS / "zh" / f"{name}.md" for name in ("from_zero", "vit_and_llm")},
     "audit": DOCS / "audit.md",
@@ -61,9 +63,22 @@ def home() -> dict[str, Any]:
     return {"words": words, "urls": project.get("urls", {}), "license": project["license"]}
 
 
+def answers() -> list[dict[str, str]]:
+    """Returns the questions of docs/answers with answers, the names of their pages, and the words that a search finds."""
+    pages = {path.resolve(): name for name, path in DOCUMENTS.items()}
+    rows = re.findall(r"^\| (.+\?) \| \[(.+)\]\((.+)\) \|$", (_ANSWERS / "index.md").read_text(), re.MULTILINE)
+    found = []
+    for question, answer, address in rows:
+        path = (_ANSWERS / address).resolve()
+        words = path.read_text() if path.parent == _ANSWERS else ""
+        found.append({"question": question, "answer": answer, "name": pages.get(path, "answers"), "words": words})
+    return found
+
+
 # Made from the records and the documentation.
 DATA: Mapping[str, Callable[[Results], Any]] = {
     "home": lambda results: home(),
+    "answers": lambda results: answers(),
     "families": lambda results: families(),
     "cards": cards.cards,
     "charts": lambda results: charts.charts(),
@@ -129,7 +144,7 @@ def _write_document(source: pathlib.Path, path: pathlib.Path) -> None:
         return f"[{match[1]}]({target})" if target else match[1]
 
     page = re.sub(r"!\[([^]]*)\]\(([^)]+\.png)\)", copied, source.read_text())
-    page = re.sub(r"(?<!!)\[([^]]+)\]\(([^)#]+\.md)(?:#[^)]*)?\)", linked, page)
+    page = re.sub(r"(?<!!)\[([^]]+)\]\(([^)#]+\.(?:md|ipynb))(?:#[^)]*)?\)", linked, page)
     language = source.parent.name if source.parent.parent == DOCS else "en"
     path.write_text(to_html(f"[Atlas](index.html)\n\n{page}", language))
 

@@ -38,7 +38,7 @@
 
   function ways(about, text, end) {
     const ways = [...Object.entries(about.urls), [text.from_zero, `from_zero${end}.html`], [text.vit_and_llm, `vit_and_llm${end}.html`],
-      [text.audit, "audit.html"], [fill(text.licence, {name: about.license}), "LICENSE.txt"]];
+      [text.answers, "answers.html"], [text.audit, "audit.html"], [fill(text.licence, {name: about.license}), "LICENSE.txt"]];
     return el("ul", {}, ...ways.map(([name, address]) => el("li", {}, el("a", {href: address}, name))));
   }
 

@@ -60,6 +60,13 @@
     return el("table", {class: "map"}, el("caption", {class: "hidden"}, "Encodings by family and year of their paper"), el("thead", {}, head), el("tbody", {}, ...rows));
   }
 
+  /** The answers to frequent questions that have the words of a search. */
+  function answered(search) {
+    const found = search ? data("answers").filter((each) => words.matches(search, [each.question, each.answer, each.words].join(" "))) : [];
+    const item = ({question, answer, name}) => el("li", {}, ...words.rich(question), " ", el("a", {href: `${name}.html`}, answer));
+    return found.length ? [el("h2", {}, "Answers to questions"), el("ul", {}, ...found.map(item))] : [];
+  }
+
   function render(root, query) {
     const cards = data("cards").cards;
     const years = [...new Set(cards.map((each) => each.year))].filter((year) => year !== null).sort();
@@ -70,11 +77,13 @@
     const count = el("p", {class: "note", role: "status"});
     const picture = el("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Encodings by family and year"});
     const list = el("ul", {class: "cards"});
+    const answers = el("div");
     const update = () => {
       const tests = choices.flatMap(({options}, index) => options.filter(([value]) => value === selects[index].value).map((each) => each[2]));
       const kept = cards.filter((card) => words.matches(search.value, searched(card)) && tests.every((test) => test(card)));
       picture.replaceChildren(grid(kept, years));
       list.replaceChildren(...kept.map(listed));
+      answers.replaceChildren(...answered(search.value));
       count.textContent = `${kept.length} of ${cards.length} shown.`;
       const told = [["search", search.value], ...FILTERS.map((filter, index) => [filter.name, selects[index].value])].filter(([, value]) => value);
       history.replaceState(null, "", href("map", Object.fromEntries(told)));
@@ -88,7 +97,7 @@
       el("p", {}, "Each mark is an encoding, a map of positions or a scaling of frequencies. It stands at its family and the year of its paper (in the last column where it cites none), and leads to its card."),
       el("div", {class: "filters"}, el("label", {}, "Search names, papers and words", search),
         ...choices.map(({filter}, index) => el("label", {}, filter.words, selects[index])), clear),
-      count, picture, el("h2", {}, "The same as a list"), list);
+      count, answers, picture, el("h2", {}, "The same as a list"), list);
     update();
   }
 

@@ -188,6 +188,16 @@ def test_the_first_page_says_the_same_in_both_languages():
             assert sorted(re.findall(r"\*[^*]+\*", a)) == sorted(re.findall(r"\*[^*]+\*", b))
 
 
+def test_every_question_has_an_answer_on_the_site():
+    lines = (REPO / "docs" / "answers" / "index.md").read_text().splitlines()
+    found = site.answers()
+    assert len(found) == sum(line.startswith("| ") for line in lines) - 2  # the head and its rule
+    assert {path.stem for path in (REPO / "docs" / "answers").glob("*.md")} - {"index"} <= {
+        row["name"] for row in found
+    }
+    assert {row["name"] for row in found} <= {*site.DOCUMENTS}
+
+
 def test_no_script_makes_html_of_a_text():
     """Records from somebody else name rows and studies: `el` appends them as text, and links of theirs have our prefix."""
     for path in site.STATIC.glob("*.js"):

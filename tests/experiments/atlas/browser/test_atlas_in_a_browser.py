@@ -203,6 +203,10 @@ def test_the_map_finds_numbers_and_plain_words(watched):
         found = page.locator(".cards code").all_inner_texts()
         assert name in found
         assert len(found) < 20
+    search.fill("flash-attention window_size")
+    page.get_by_role("link", name="a table of libraries").click()
+    assert page.locator("h1").inner_text().startswith("What does sliding_window=W mean")
+    search = watched.open("map").get_by_role("searchbox")
     search.fill("no such words")
     assert page.locator(".cards li").count() == 0
 
