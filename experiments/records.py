@@ -50,7 +50,7 @@ class Record:
       point: {field: value} of a record of tuning.jsonl.
       on: data of the metrics, if it is not the evaluation split of the config.
       trained_at: the length or resolution of training, or None.
-      unit: unit of lengths and resolutions: "byte", "token", "symbol", "pixel" or "patch".
+      unit: unit of lengths and resolutions: "byte", "token", "symbol", "view", "pixel" or "patch".
       documents: titles of the texts that were read.
       bos: the token before every text, as text; "" for none.
       guess: the scores of one answer for all test examples, {"accuracy": the share of the commonest class, "loss": the loss

@@ -575,11 +575,11 @@ def bos_text(tokenizer: Any) -> str:
 
 
 def unit_of_lengths(row: Row, task: Task, measures: Mapping[str, Any]) -> str:
-    """The unit of lengths and resolutions: "byte", "token", "symbol", "pixel", "patch", or "" for rows without any."""
+    """The unit of lengths and resolutions: "byte", "token", "symbol", "view", "pixel", "patch", or "" for none."""
     if row.training.task == "classification":
         return ("pixel" if task.tables_fit_images else "patch") if "resolutions" in measures else ""
     if isinstance(task, Algorithmic):
-        return "symbol"
+        return "view" if row.training.data.positions == "views" else "symbol"
     tokenizer = getattr(task, "tokenizer", None)
     return "" if tokenizer is None else "token" if tokenizer.digest else "byte"
 
