@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from posjax.attention import Cache, ContextParallel, attend
+from posjax.attention.devices import device_of
 from posjax.encoding import Encoding, Site
 from posjax.hosting import Hosted, batch_axis
 from posjax.models.latent import Latent, LatentAttention
@@ -348,8 +349,9 @@ class Mlp(nn.Module):
 
 def activated(c: BlockConfig, up: Float[jax.Array, "..."], gate: Float[jax.Array, "..."] | None):
     """Returns the input of an MLP's last projection."""
-    # The backward pass computes the derivative again: cheaper than to store and read it.
-    active = jax.checkpoint(activation(c.mlp), prevent_cse=False)
+    # The backward pass computes the derivative again: cheaper than to store and read it. On GPUs XLA would merge both, and
+    # lose the activation and bias that cuBLAS adds to the product.
+    active = jax.checkpoint(activation(c.mlp), prevent_cse=device_of(up).platform == "gpu")
     if gate is None:
         return active(up)
     if c.mlp != "quick_geglu":
