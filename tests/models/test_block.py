@@ -14,7 +14,7 @@ import posjax as pj
 from posjax.attention import ContextParallel
 from posjax.attention.devices import Device
 from posjax.hosting import Hosted
-from posjax.models import BlockConfig, Decoder, Encoder, Latent, ViT, layers
+from posjax.models import BlockConfig, Decoder, Encoder, Latent, ViT, block, layers
 from posjax.models.block import Attention, Block
 from posjax.models.encoder_decoder import EncoderDecoder
 from posjax.models.layers import Linear
@@ -341,3 +341,11 @@ def test_projections_on_tpus_are_those_on_cpus(use_bias, monkeypatch):
     monkeypatch.setattr(layers, "device_of", lambda x: Device("tpu"))
     assert "posjax_linear" in str(jax.make_jaxpr(lambda: linear.apply(params, x))())
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found(), on_cpu)
+
+
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
+def test_activations_are_computed_again_on_gpus(monkeypatch, platform):
+    """Merged with the forward pass they are no part of cuBLAS's products, and their derivatives are stored."""
+    monkeypatch.setattr(block, "device_of", lambda x: Device(platform))
+    step = jax.jit(jax.grad(lambda x: block.activated(BlockConfig(), x, None).sum()))
+    assert ("optimization_barrier" in step.lower(jnp.ones(4)).as_text()) == (platform == "gpu")
