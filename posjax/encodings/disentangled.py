@@ -208,8 +208,8 @@ class Tupe(Encoding):
         return self, params | {"table": resized_table(self, params["table"], old_grid, new_grid, method)}
 
     def rotate(self, params, q, q_site, k, k_site):
-        q = jnp.concatenate([q, self._project(params, "query", q_site).astype(q.dtype)], axis=-1)
-        k = jnp.concatenate([k, self._project(params, "key", k_site).astype(k.dtype)], axis=-1)
+        q = jnp.concatenate([q.astype(jnp.float32), self._project(params, "query", q_site)], axis=-1).astype(q.dtype)
+        k = jnp.concatenate([k.astype(jnp.float32), self._project(params, "key", k_site)], axis=-1).astype(k.dtype)
         return (q * jnp.float32(2**-0.5)).astype(q.dtype), k
 
     def bias(self, params, q, q_site, k, k_site):

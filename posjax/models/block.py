@@ -15,7 +15,7 @@ from posjax.attention.devices import device_of
 from posjax.encoding import Encoding, Site
 from posjax.hosting import Hosted, batch_axis
 from posjax.models.latent import Latent, LatentAttention
-from posjax.models.layers import Linear, Norm, attend_whole, normalised, outputs_of_heads
+from posjax.models.layers import Linear, Norm, at_tokens, attend_whole, normalised, outputs_of_heads
 from posjax.spec import nearest, plain_arguments
 
 NORMS = ["layer", "rms"]
@@ -389,7 +389,7 @@ class Experts(nn.Module):
         if not c.has_mlp_bias:
             return y
         bias = self.param(f"{name}_bias", nn.initializers.zeros, (c.num_experts, outputs), c.param_dtype)
-        return y + bias.astype(c.dtype)
+        return y + at_tokens(bias, y)
 
 
 class Block(nn.Module):
@@ -452,7 +452,7 @@ class Block(nn.Module):
         y = nn.Dropout(c.dropout, deterministic=key is None)(y, rng=key)
         if c.layer_scale is not None:
             init = nn.initializers.constant(c.layer_scale)
-            y = y * self.param(f"{branch}_scale", init, (c.width,), c.param_dtype).astype(y.dtype)
+            y = y * at_tokens(self.param(f"{branch}_scale", init, (c.width,), c.param_dtype), y)
         if key is not None and c.drop_path:
             y = drop_path(jax.random.fold_in(key, 1), y, rate)
         x = x + y

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from posjax.attention.devices import device_of, mesh_of
+from posjax.attention.explicit import split_as
 from posjax.encoding import Array
 from posjax.gradients import with_gradient, with_transpose
 from posjax.hosting import Hosted
@@ -71,13 +72,15 @@ def product(x: Float[jax.Array, "..."], kernel: Float[Array, "..."], num_inputs:
 
 
 def at_tokens(bias: Float[Array, "*C"], y: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
-    """Returns the bias at every token of y, in y's dtype; it gets its gradient in its own.
+    """Returns the bias at every token of y, in y's dtype; its gradient is a sum in float32.
 
-    A TPU sums over tokens by a product with ones, since its vector unit takes ten times as long.
+    Summed in bfloat16, as the gradient of `y + bias.astype(y.dtype)` is, 65,536 terms lost half of their sum on a CPU. A TPU
+    sums over tokens by a product with ones, since its vector unit takes ten times as long.
     """
-    mesh = mesh_of(y)
+    mesh, wide = mesh_of(y), jnp.promote_types(bias.dtype, jnp.float32)
+    spread = lambda bias: jnp.broadcast_to(bias.astype(wide), y.shape)  # noqa: E731
     if device_of(y).platform != "tpu" or (mesh is not None and mesh.explicit_axes):
-        return bias.astype(y.dtype)
+        return split_as(y, spread(bias)).astype(y.dtype)
     tokens = y.shape[: y.ndim - bias.ndim]
 
     def summed(g):
@@ -85,7 +88,7 @@ def at_tokens(bias: Float[Array, "*C"], y: Float[jax.Array, "..."]) -> Float[jax
         options = dict(precision=precision, preferred_element_type=jnp.float32)
         return jnp.tensordot(jnp.ones((*tokens, _SUBLANES), g.dtype), g, (axes, axes), **options)[0].astype(bias.dtype)
 
-    return with_transpose(lambda bias: jnp.broadcast_to(bias.astype(y.dtype), y.shape), summed)(bias)
+    return with_transpose(lambda bias: spread(bias).astype(y.dtype), summed)(bias)
 
 
 class Norm(nn.Module):

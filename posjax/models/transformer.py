@@ -247,8 +247,11 @@ def layer_hosts(pattern: tuple[Encoding, ...], depth: int, injection: str) -> li
 
 
 def embedded(embedding: nn.Embed, tokens: Int32[Array, "B T"]) -> Float[jax.Array, "B T M"]:
-    """Returns the rows of the tokens; in a mesh with explicit axes they are split as the tokens are."""
-    return _rows(jnp.asarray(embedding.embedding, embedding.dtype), tokens)
+    """Returns the rows of the tokens; in a mesh with explicit axes they are split as the tokens are.
+
+    A row's gradient is a sum over its tokens, in float32: in bfloat16 it stays at 256 times its terms.
+    """
+    return _rows(jnp.asarray(embedding.embedding, jnp.float32), tokens).astype(embedding.dtype)
 
 
 @split_by_compiler(lambda given: spec_of(given["tokens"]))

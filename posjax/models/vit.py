@@ -181,8 +181,9 @@ class ViT(BlockModel):
         cut = images.reshape(len(images), rows, size, *images.shape[2:])  # one axis at a time: meshes may be explicit
         cut = cut.reshape(len(images), rows, size, columns, size, -1).swapaxes(2, 3)
         x = embed(cut.reshape(len(images), rows * columns, size, size, -1))
-        prefix = self._prefix(x.dtype)
-        return jnp.concatenate([split_as(x, jnp.broadcast_to(prefix, (len(x), *prefix.shape))), x], axis=1)
+        prefix = self._prefix()
+        prefix = split_as(x, jnp.broadcast_to(prefix, (len(x), *prefix.shape))).astype(x.dtype)
+        return jnp.concatenate([prefix, x], axis=1)
 
     def _refuse_patches(self, patches, site: Site, num_images: int | None) -> None:
         size = self.patch_size
@@ -222,13 +223,13 @@ class ViT(BlockModel):
 
     def _with_prefix_slots(self, x, site: Site):
         """Puts prefix tokens into their slots, and NaN into the slot of a prefix token that the model lacks."""
-        prefix = jnp.concatenate([self._prefix(x.dtype), jnp.full((1, self.block.width), jnp.nan, x.dtype)])
+        prefix = jnp.concatenate([self._prefix(), jnp.full((1, self.block.width), jnp.nan)])
         slot = (site.prefix > 0) & (site.segment > 0)  # NaN in padding would reach every token
-        return jnp.where(slot[..., None], prefix[jnp.clip(site.prefix - 1, 0, self.num_prefix)], x)
+        return jnp.where(slot[..., None], prefix[jnp.clip(site.prefix - 1, 0, self.num_prefix)].astype(x.dtype), x)
 
-    def _prefix(self, dtype):
-        """Returns the prefix tokens, [P, M]."""
-        prefix = [jnp.zeros((0, self.block.width), dtype)]
+    def _prefix(self):
+        """Returns the prefix tokens, [P, M], in float32, in which their gradients are summed."""
+        prefix = [jnp.zeros((0, self.block.width))]
         if self.has_cls:
             prefix.append(self.param("cls", nn.initializers.zeros, (1, self.block.width), self.block.param_dtype))
         if self.distillation_token:
@@ -238,7 +239,7 @@ class ViT(BlockModel):
         if self.num_registers:
             shape = (self.num_registers, self.block.width)
             prefix.append(self.param("registers", nn.initializers.normal(0.02), shape, self.block.param_dtype))
-        return jnp.concatenate([p.astype(dtype) for p in prefix])
+        return jnp.concatenate(prefix)
 
     def _read(self, x, site: Site, num_images: int | None):
         """Returns the logits [B, I, num_classes] of the images in each row."""

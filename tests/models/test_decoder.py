@@ -49,6 +49,31 @@ def test_products_of_gradients_have_the_types_of_the_model(tied):
     assert not [operands for operands, _ in products if "f32" in operands]
 
 
+VIT = dict(num_classes=3, width=16, depth=1, num_heads=2, image_size=(4, 6), patch_size=2, num_registers=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("decoder", dict(encoding="learned", tied_embedding=False)),
+        ("decoder", dict(encoding="tupe", layer_scale=0.1)),
+        ("vit", dict(encoding="sincos2d_mae", pooling="cls")),
+        ("vit", dict(encoding="none", pooling="map", mlp="swiglu")),
+    ],
+)
+def test_gradients_are_summed_in_float32(kind, options):
+    """Those of rows, codes, biases, scales and prefix tokens: in bfloat16, 65,536 terms lost half of their sum."""
+    options = dict(dtype="bfloat16", depth=1) | options
+    model = decoder(**options) if kind == "decoder" else ViT.from_config(VIT | options)
+    inputs = (TOKENS, SITE) if kind == "decoder" else model.example(channels=3)
+    variables = jax.eval_shape(model.init, jax.random.key(0), *inputs)
+    loss = lambda variables: jnp.sum(jax.tree.leaves(model.apply(variables, *inputs))[0] ** 2)  # noqa: E731
+    text = jax.jit(jax.grad(loss)).lower(variables).as_text()
+    sums = re.findall(r'applies stablehlo.add across.*|"stablehlo.scatter"(?:.|\n)*? -> .*', text)
+    assert sums
+    assert not [line for line in sums if "bf16" in line]
+
+
 def test_compute_types_act_where_they_say():
     """In all products but the head's, or in those of attention alone."""
     exact, half, attention = (
