@@ -249,9 +249,9 @@ def layer_hosts(pattern: tuple[Encoding, ...], depth: int, injection: str) -> li
 def embedded(embedding: nn.Embed, tokens: Int32[Array, "B T"]) -> Float[jax.Array, "B T M"]:
     """Returns the rows of the tokens; in a mesh with explicit axes they are split as the tokens are.
 
-    A row's gradient is a sum over its tokens, in float32: in bfloat16 it stays at 256 times its terms.
+    A row's gradient is a sum over its tokens in the dtype of the table: in bfloat16 it would stay at 256 times its terms.
     """
-    return _rows(jnp.asarray(embedding.embedding, jnp.float32), tokens).astype(embedding.dtype)
+    return _rows(jnp.asarray(embedding.embedding), tokens).astype(embedding.dtype)
 
 
 @split_by_compiler(lambda given: spec_of(given["tokens"]))
