@@ -16,6 +16,7 @@ import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
+from jax.sharding import PartitionSpec
 
 
 def with_gradient(function: Callable, backward: Callable, *, saved: str | None = None) -> Callable:
@@ -50,14 +51,17 @@ def with_transpose(function: Callable[[jax.Array], jax.Array], transpose: Callab
     """`function`, linear in one array, whose gradient is `transpose` of the cotangent."""
 
     def run(x: jax.Array) -> jax.Array:
-        out = jax.eval_shape(function, x)
-        return _call([], [x], lambda x: [function(x)], lambda d_out: [transpose(d_out)], _avals([out]), False)[0]
+        avals = jax.make_jaxpr(function)(x).out_avals
+        return _call([], [x], lambda x: [function(x)], lambda d_out: [transpose(d_out)], avals, False)[0]
 
     return run
 
 
 def einsum(axes: str, x: jax.Array, y: jax.Array) -> jax.Array:
-    """The sum of products `axes`, as "btm,vm->btv", in float32; its gradients are sums of products in the operands' dtype."""
+    """Returns `jnp.einsum(axes, x, y)` in float32, as "btm,vm->btv".
+
+    For its gradients the cotangent is rounded to bfloat16 where the operands are, so that matrix units multiply such numbers.
+    """
     return _einsum(axes, (x, y))
 
 
@@ -66,8 +70,10 @@ def _einsum_forward(axes, operands):
 
 
 def _einsum_backward(axes, operands, out, d_out):
-    _, pull = jax.vjp(functools.partial(jnp.einsum, axes), *operands)
-    return pull(d_out.astype(jnp.result_type(*operands)))
+    dtype = jnp.result_type(*operands)
+    if dtype == jnp.float16:  # which has no room for small gradients
+        return jax.vjp(functools.partial(_einsum_forward, axes), operands)[1](d_out)[0]
+    return jax.vjp(functools.partial(jnp.einsum, axes), *operands)[1](d_out.astype(dtype))
 
 
 _einsum = with_gradient(_einsum_forward, _einsum_backward)
@@ -156,7 +162,7 @@ def _call(known, linear, function, transpose, out_avals, sequential):
 
 
 def _avals(arrays):
-    return [jax.core.ShapedArray(x.shape, x.dtype) for x in arrays]
+    return [jax.typeof(x).update(weak_type=False) for x in arrays]
 
 
 def _run(*args, function, **_):
@@ -196,7 +202,7 @@ def _transpose(cotangents, *args, num_known, function, transpose, out_avals, seq
         raise ValueError("attention in tiles has no reverse mode over a derivative: take implementation='dense'")
     known, linear = args[:num_known], args[num_known:]
     asked = [ad.is_undefined_primal(x) for x in linear]
-    avals = _avals([x.aval if a else x for a, x in zip(asked, linear, strict=True)])
+    avals = [x.aval if a else jax.typeof(x) for a, x in zip(asked, linear, strict=True)]
     found = _call(known, list(map(ad.instantiate_zeros, cotangents)), transpose, function, avals, sequential)
     return [None] * num_known + [g if a else None for a, g in zip(asked, found, strict=True)]
 
@@ -213,7 +219,8 @@ def _batch(args, dims, *, num_known, function, transpose, out_avals, sequential)
     def of_batch(function, count):
         return function and _batched(function, (*axes, *[0] * count), sequential)
 
-    avals = [jax.core.ShapedArray((size, *aval.shape), aval.dtype) for aval in out_avals]
+    splits = [aval.sharding.update(spec=PartitionSpec(None, *aval.sharding.spec)) for aval in out_avals]
+    avals = [aval.update(shape=(size, *aval.shape), sharding=s) for aval, s in zip(out_avals, splits, strict=True)]
     found = _call(known, linear, of_batch(function, len(linear)), of_batch(transpose, len(avals)), avals, sequential)
     return found, [0] * len(found)
 

@@ -1,4 +1,4 @@
-"""Attention by its definition: the oracle of every other implementation."""
+"""Attention by its definition: in float32 the oracle of every other implementation."""
 
 import functools
 import operator

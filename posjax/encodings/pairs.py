@@ -142,7 +142,8 @@ def shifted(x: Float[Array, "*N T L"], num_columns: int, step: int) -> Float[jax
 def toeplitz(row: Float[Array, "H L"], num_q: int, num_k: int) -> Float[jax.Array, "H T S"]:
     """Returns row[h, s - t + T - 1], from one value for each of L = T + S - 1 offsets.
 
-    On GPUs slices become a part of the softmax, where blocks would be held; their gradients alone would be added one by one.
+    On GPUs XLA fuses slices into the softmax, and would write blocks to memory. The transpose of slices is a scatter, which
+    adds numbers one by one: `sums_of_diagonals` takes its place.
     """
 
     def in_slices(row):

@@ -1,5 +1,6 @@
 """Rotary encodings that learn: frequencies (RoPE-Mixed, LeRoPE), phases (PoPE), positions (RePo), or generators (LieRE)."""
 
+import operator
 from dataclasses import dataclass
 
 import jax
@@ -355,9 +356,9 @@ class LieRE(Encoding):
         return {"generator": jax.random.uniform(key, shape, jnp.float32, maxval=2 * np.pi) / steps}
 
     def rotate(self, params, q, q_site, k, k_site):
-        # The checkpoint of `expm` keeps XLA from seeing that two products are alike.
+        # XLA does not merge two equal exponentials, as `expm` is checkpointed: equal sites share one.
         tokens, entries = [jax.tree.leaves(site) for site in (q_site, k_site)], self.entries(params)
-        alike = all(x is y for x, y in zip(*tokens, strict=True))
+        alike = len(tokens[0]) == len(tokens[1]) and all(map(operator.is_, *tokens))
         turns = [self._rotations(entries, site) for site in ([q_site] if alike else [q_site, k_site])]
         return self._turned(q, turns[0]), self._turned(k, turns[-1])
 
@@ -410,9 +411,9 @@ def expm(x: Float32[Array, "*B g g"], squarings: int = 12) -> Float32[jax.Array,
 def matrix_product(a: Float32[Array, "*B g g"], b: Float32[Array, "*B g k"]) -> Float32[jax.Array, "*B g k"]:
     """The matrix products a b, on TPUs of small matrices as sums over lanes of tokens.
 
-    With LieRE's blocks of 8 channels a layer takes a 13th of the cycles and an 18th of the memory that matrix units need,
-    which fill up each matrix to 8 x 128. Not so on CPUs: in jaxlib 0.10.2 on some of them the gradient of a sum for several
-    seeds ends the process.
+    With LieRE's blocks of 8 channels a layer takes a 13th of the cycles and an 18th of the memory that it takes by matrix
+    units, which fill up each matrix to 8 x 128. Not so on CPUs: in jaxlib 0.10.2 on some of them the gradient of a sum for
+    several seeds ends the process.
     """
     matmul = lambda a, b: jnp.matmul(a, b, precision=jax.lax.Precision.HIGHEST)  # noqa: E731
     if a.shape[-1] > _SMALL:

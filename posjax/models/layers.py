@@ -72,10 +72,10 @@ def product(x: Float[jax.Array, "..."], kernel: Float[Array, "..."], num_inputs:
 
 
 def at_tokens(bias: Float[Array, "*C"], y: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
-    """Returns the bias at every token of y, in y's dtype; its gradient is a sum in float32.
+    """Returns the bias at every token of y, in y's dtype; its gradient is a sum over those tokens in float32.
 
-    Summed in bfloat16, as the gradient of `y + bias.astype(y.dtype)` is, 65,536 terms lost half of their sum on a CPU. A TPU
-    sums over tokens by a product with ones, since its vector unit takes ten times as long.
+    In bfloat16, in which `y + bias.astype(y.dtype)` sums, 65,536 terms lost half of their sum on a CPU: so y holds the batch,
+    no `jax.vmap`. A TPU sums over tokens by a product with ones, since its vector unit takes ten times as long.
     """
     mesh, wide = mesh_of(y), jnp.promote_types(bias.dtype, jnp.float32)
     spread = lambda bias: jnp.broadcast_to(bias.astype(wide), y.shape)  # noqa: E731

@@ -42,8 +42,9 @@ class MapPooling(nn.Module):
     def __call__(self, x: Float[jax.Array, "B T M"], read: Bool[jax.Array, "*B I T"]) -> Float[jax.Array, "B I M"]:
         c, (batch, _, width) = self.config, x.shape
         query = self.param("probe", nn.initializers.xavier_uniform(), (1, width), c.param_dtype)
-        query = jnp.broadcast_to(query, (batch, read.shape[-2], width))
+        wide = jnp.promote_types(c.dtype, jnp.float32)  # flax sums softmax and gradients of biases in its dtype
+        query = jnp.broadcast_to(query.astype(wide), (batch, read.shape[-2], width))
         mask = jnp.broadcast_to(read, (batch, *read.shape[-2:]))[:, None]
-        types = c.types | dict(dtype=jnp.float32)  # flax sums softmax and gradients of biases in its dtype
+        types = c.types | dict(dtype=wide)
         y = nn.MultiHeadDotProductAttention(c.num_heads, name="attention", **types)(query, x, mask=mask).astype(x.dtype)
         return y + Mlp(c, name="mlp")(Norm(c, name="norm")(y))

@@ -249,7 +249,7 @@ def layer_hosts(pattern: tuple[Encoding, ...], depth: int, injection: str) -> li
 def embedded(embedding: nn.Embed, tokens: Int32[Array, "B T"]) -> Float[jax.Array, "B T M"]:
     """Returns the rows of the tokens; in a mesh with explicit axes they are split as the tokens are.
 
-    A row's gradient is a sum over its tokens in the dtype of the table: in bfloat16 it would stay at 256 times its terms.
+    A row's gradient is a sum over its tokens in the dtype of the table: in bfloat16 it stops growing at 256 equal terms.
     """
     return _rows(jnp.asarray(embedding.embedding), tokens).astype(embedding.dtype)
 

@@ -223,13 +223,13 @@ class ViT(BlockModel):
 
     def _with_prefix_slots(self, x, site: Site):
         """Puts prefix tokens into their slots, and NaN into the slot of a prefix token that the model lacks."""
-        prefix = jnp.concatenate([self._prefix(), jnp.full((1, self.block.width), jnp.nan)])
+        prefix = jnp.concatenate([self._prefix(), jnp.full((1, self.block.width), jnp.nan, jnp.float32)])
         slot = (site.prefix > 0) & (site.segment > 0)  # NaN in padding would reach every token
         return jnp.where(slot[..., None], prefix[jnp.clip(site.prefix - 1, 0, self.num_prefix)].astype(x.dtype), x)
 
     def _prefix(self):
-        """Returns the prefix tokens, [P, M], in float32, in which their gradients are summed."""
-        prefix = [jnp.zeros((0, self.block.width))]
+        """Returns the prefix tokens, [P, M], in float32 at least, in which their gradients are summed."""
+        prefix = [jnp.zeros((0, self.block.width), jnp.float32)]
         if self.has_cls:
             prefix.append(self.param("cls", nn.initializers.zeros, (1, self.block.width), self.block.param_dtype))
         if self.distillation_token:
@@ -256,7 +256,7 @@ class ViT(BlockModel):
         if self.norm_after_pooling:
             pooled = Norm(self.block, name="pooled_norm")(pooled)
         if self.pre_logits:
-            pooled = jnp.tanh(nn.Dense(self.pre_logits, name="pre_logits", **self.block.types)(pooled))
+            pooled = jnp.tanh(Linear((self.pre_logits,), name="pre_logits", **self.block.types)(pooled))
         if not self.num_classes:
             return pooled
         head = functools.partial(self.float32_head, self.num_classes, kernel_init=nn.initializers.zeros)

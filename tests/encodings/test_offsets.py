@@ -213,6 +213,9 @@ def test_forms_for_tpus_are_those_for_cpus():
             assert np.array_equal(found, np.stack(rows, axis=1)), (form, num_q, num_k)
         x = random.normal(size=(2, num_q, num_k)).astype(np.float32)
         close(pairs.sums_of_diagonals(x), jax.vjp(lambda row: pairs.toeplitz(row, num_q, num_k), row)[1](x)[0])  # noqa: B023
+    loss = jax.jit(jax.grad(lambda row: (pairs.toeplitz(row, 3, 9) ** 2).sum())).trace(row)
+    found = ["scatter" in loss.lower(lowering_platforms=(platform,)).as_text() for platform in ("cpu", "cuda")]
+    assert found == [True, False]
     for num_q, count in ((130, 31), (256, 300), (5, 1)):
         x = random.normal(size=(2, num_q, num_q + count - 1)).astype(np.float32)
         rows = [x[:, t, t : t + count] for t in range(num_q)]

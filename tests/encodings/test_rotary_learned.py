@@ -204,3 +204,14 @@ def test_parameters_in_half_precision_turn_as_their_values_do(spec):
 
     for half, whole in zip(*turned(Q), strict=True):
         np.testing.assert_allclose(half, whole, atol=0.02)
+
+
+def test_equal_sites_share_rotations():
+    encoding, site, other = pj.parse("liere"), pj.sites(4), pj.sites(4, start=1)
+    params = encoding.init(jax.random.key(0), pj.Dims(16, 2, 8, length=4))
+    q = jnp.ones((4, 2, 8))
+
+    def exponentials(k_site):
+        return str(jax.make_jaxpr(lambda q: pj.attend(encoding, params, q, q, q, site, k_site))(q)).count("remat2[")
+
+    assert (exponentials(site), exponentials(other), exponentials(other._replace(state=jnp.ones((4, 1))))) == (1, 2, 2)

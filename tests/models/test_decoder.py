@@ -55,9 +55,10 @@ VIT = dict(num_classes=3, width=16, depth=1, num_heads=2, image_size=(4, 6), pat
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        ("decoder", dict(encoding="learned", tied_embedding=False)),
-        ("decoder", dict(encoding="tupe", layer_scale=0.1)),
-        ("vit", dict(encoding="sincos2d_mae", pooling="cls")),
+        ("decoder", dict(spec="learned", tied_embedding=False)),
+        ("decoder", dict(spec="scaled_sinusoidal", latent="latent(8, 4, 2, 4)")),
+        ("decoder", dict(spec="tupe", layer_scale=0.1)),
+        ("vit", dict(encoding="none", pooling="cls", pre_logits=8)),
         ("vit", dict(encoding="none", pooling="map", mlp="swiglu")),
     ],
 )
@@ -66,6 +67,7 @@ def test_gradients_are_summed_in_float32(kind, options):
     options = dict(dtype="bfloat16", depth=1) | options
     model = decoder(**options) if kind == "decoder" else ViT.from_config(VIT | options)
     inputs = (TOKENS, SITE) if kind == "decoder" else model.example(channels=3)
+    inputs = inputs if kind == "decoder" else (jnp.concatenate([inputs[0]] * 2), *inputs[1:])
     variables = jax.eval_shape(model.init, jax.random.key(0), *inputs)
     loss = lambda variables: jnp.sum(jax.tree.leaves(model.apply(variables, *inputs))[0] ** 2)  # noqa: E731
     text = jax.jit(jax.grad(loss)).lower(variables).as_text()
