@@ -1,6 +1,6 @@
 """RoPE-ViT-S by its own recipe (Heo et al. 2024): 400 epochs of DeiT-III, tables against axial and mixed rotation.
 
-Not run here: it takes accelerators. The same on CIFAR-10: configs/papers/rope_vit.py.
+Not run here: it takes accelerators.
 
     python -m experiments.ablate --config=configs/papers/full/rope_vit_s.py
 
@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 
 from configs.papers.full import vit_s16_i1k
 from experiments.report.claims import Claim, Source, Table, above
+from experiments.studies.readings import RESIZED
 
 _ENCODINGS = {
     "learned": "learned",
@@ -50,6 +51,8 @@ def get_config() -> ConfigDict:
     config.optimizer.update(weight_decay=0.03, warmup_steps=3125)
     config.batch_size = 2048
     config.encodings = ConfigDict(_ENCODINGS, sort_keys=False)
+    tables = ("learned", "mixed and learned")
+    config.variants = ConfigDict({label: {label: None, f"{label}, resized": RESIZED} for label in tables})
     return config
 
 
