@@ -42,7 +42,7 @@ LINES = {
     "experiments/benchmarks": 3_882,  # machines not here: +762; trainings: +490; pipelines: +306; rows of studies: +21
     "experiments/report": 3_991,  # a results page; positions from zero and their pictures: +393; diffusion: +200
     "experiments/studies": 2_669,  # the first token: +13; images that stream: +14; plans of rows, rows of weights: +88
-    "configs": 4_826,  # resized tables: +3; gates and sinks: +206; cameras: +93; six papers at their own size: +590; released weights: +103
+    "configs": 4_826,  # resized tables: +3; gates and sinks: +206; cameras: +93; six papers at full size: +590; weights: +103
     "tests": 38_709,  # sums of gradients: +50; cameras: +382; gates: +88; ViT-5, configs: +221; ids, layers: +111
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
