@@ -58,25 +58,25 @@ def with_transpose(function: Callable[[jax.Array], jax.Array], transpose: Callab
 
 
 def einsum(axes: str, x: jax.Array, y: jax.Array) -> jax.Array:
-    """Returns `jnp.einsum(axes, x, y)` in float32, as "btm,vm->btv".
+    """Returns `jnp.einsum(axes, x, y)` in float32; `axes` are as "btm,vm->btv".
 
-    For its gradients the cotangent is rounded to bfloat16 where the operands are, so that matrix units multiply such numbers.
+    Of bfloat16 operands the cotangent is rounded to bfloat16, too: matrix units multiply such numbers, and half of the memory
+    holds them. float16 has no room for small gradients.
     """
-    return _einsum(axes, (x, y))
+    product = _product_of_bfloat16 if jnp.result_type(x, y) == jnp.bfloat16 else _product
+    return product(axes, (x, y))
 
 
-def _einsum_forward(axes, operands):
+def _product(axes, operands):
     return jnp.einsum(axes, *operands, preferred_element_type=jnp.float32)
 
 
-def _einsum_backward(axes, operands, out, d_out):
-    dtype = jnp.result_type(*operands)
-    if dtype == jnp.float16:  # which has no room for small gradients
-        return jax.vjp(functools.partial(_einsum_forward, axes), operands)[1](d_out)[0]
-    return jax.vjp(functools.partial(jnp.einsum, axes), *operands)[1](d_out.astype(dtype))
+def _product_backward(axes, operands, out, d_out):
+    _, pull = jax.vjp(functools.partial(jnp.einsum, axes), *operands)
+    return pull(d_out.astype(jnp.bfloat16))
 
 
-_einsum = with_gradient(_einsum_forward, _einsum_backward)
+_product_of_bfloat16 = with_gradient(_product, _product_backward)
 
 
 def one_by_one(function: Callable) -> Callable:

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import DEEP, HEAD_DIM, HEADS, each_case, forward, world
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 
 import posjax as pj
 from posjax.attention import ContextParallel
 from posjax.describe.worlds import normal
-from posjax.gradients import one_by_one
+from posjax.gradients import einsum, one_by_one
 from posjax.models.layers import normalised
 
 SITE = pj.sites(14)
@@ -90,6 +90,30 @@ def test_tiles_have_no_reverse_mode_over_a_derivative():
     for run in (jax.jacfwd, jax.grad):
         with pytest.raises(ValueError, match="take implementation='dense'"):
             jax.eval_shape(jax.grad(lambda s, run=run: jnp.sum(run(attended("blockwise"))(s))), jnp.ones(2))
+
+
+@pytest.mark.parametrize("spec", ["none", "t5"])
+def test_gradients_of_dense_attention_pass_the_types_of_shard_map(spec):
+    encoding, q = pj.parse(spec), jnp.stack([Q, K]).astype(jnp.bfloat16)
+    params = encoding.init(jax.random.key(0), pj.Dims(HEADS * HEAD_DIM, HEADS, HEAD_DIM))
+
+    def rows(q):
+        return jax.vmap(lambda q: pj.attend(encoding, params, q, q, q, SITE, SITE, implementation="dense"))(q)
+
+    mesh, each = Mesh(np.array(jax.devices()[:1]), ("data",)), PartitionSpec("data")
+    sharded = jax.shard_map(rows, mesh=mesh, in_specs=each, out_specs=each)
+    found, expected = (jax.jit(jax.grad(lambda q, run=run: jnp.sum(run(q) ** 2)))(q) for run in (sharded, rows))
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [(jnp.float16, 1.025e-5), (jnp.bfloat16, 1.024e-5), (jnp.float32, 1.024e-5)]
+)
+def test_small_cotangents_of_products(dtype, expected):
+    """float16 would make 1e-8 zero, bfloat16 has float32's range."""
+    y = jnp.full((1, 1), 2.0**10, dtype)
+    found = jax.grad(lambda x: 1e-8 * einsum("ab,bc->ac", x, y).sum())(jnp.ones((1, 1), dtype))
+    np.testing.assert_allclose(found.astype(jnp.float32), [[expected]], rtol=0.01)
 
 
 @pytest.mark.slow

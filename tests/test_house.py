@@ -31,7 +31,7 @@ LINES = {
     "posjax/audits": 1_861,  # a candidate is one program: +14; masks: +49; position ids, layers, configs: +231
     "posjax/data": 5_891,  # scenes: +117; augmentation on the host: +530; shards: +630; images from disk: +600; names: +31
     "posjax/describe": 3_725,  # distances of sums of tokens and codes: +11; cameras: +17
-    "posjax/encodings": 9_881,  # cameras: +295; small products: +34; sums: +6; registers: +49; products, potentials: +96
+    "posjax/encodings": 9_878,  # cameras: +295; small products: +34; sums: +3; registers: +49; products, potentials: +96
     "posjax/hf": 1_267,
     "posjax/models": 2_628,  # sums of gradients in float32: +13; gates: +29; products by part on TPUs: +46; heads: +22
     "posjax/pretrained": 3_907,  # rotary models by name: +9; ViT-5: +13
@@ -42,8 +42,8 @@ LINES = {
     "experiments/benchmarks": 3_882,  # machines not here: +762; trainings: +490; pipelines: +306; rows of studies: +21
     "experiments/report": 3_991,  # a results page; positions from zero and their pictures: +393; diffusion: +200
     "experiments/studies": 2_669,  # the first token: +13; images that stream: +14; plans of rows, rows of weights: +88
-    "configs": 4_826,  # resized tables: +3; gates and sinks: +206; cameras: +93; six papers at full size: +590; weights: +103
-    "tests": 38_709,  # sums of gradients: +50; cameras: +382; gates: +88; ViT-5, configs: +221; ids, layers: +111
+    "configs": 4_825,  # resized tables: +2; gates and sinks: +206; cameras: +93; six papers at full size: +590; weights: +103
+    "tests": 38_735,  # sums of gradients, types in shard_map: +76; cameras: +382; gates: +88; ViT-5, configs: +221; ids, layers: +111
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

@@ -87,7 +87,7 @@ def attend(
     (4, 2, 8)
     """
     check_consumed(encoding, consumed)
-    q_site, k_site = (canonical(q_site),) * 2 if q_site is k_site else (canonical(q_site), canonical(k_site))
+    q_site, k_site = canonical(q_site), canonical(k_site)
     check(q, k, v, q_site, k_site)
     q_order, k_order = orders_of(q, k, causal, q_order, k_order)
     if return_weights and implementation not in ("auto", "dense"):

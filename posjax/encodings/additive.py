@@ -10,7 +10,7 @@ from jaxtyping import Float, Float32, Shaped
 
 from posjax.encoding import Array, Encoding, Site, axes, stands
 from posjax.encodings.angles import angles, axial
-from posjax.encodings.tables import in_float32
+from posjax.encodings.tables import added
 from posjax.spec import nearest, register
 
 _LAYOUTS = ["interleaved", "concatenated"]
@@ -241,4 +241,4 @@ def _sines(position: Shaped[Array, "T A"], wave: Float[np.ndarray, "A C"], layou
 
 
 def _added(x: Float[Array, "T M"], code: Float[Array, "T M"], site: Site) -> Float[Array, "T M"]:
-    return in_float32(x, jnp.where(stands(site)[:, None], code, 0.0))
+    return added(x, jnp.where(stands(site)[:, None], code, 0.0), site)

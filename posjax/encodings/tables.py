@@ -271,12 +271,9 @@ def rows_at(rows: Float[Array, "N M"], index: Int32[Array, " T"]) -> Float[jax.A
 
 
 def added(x: Float[Array, "T M"], code: Float[Array, "T M"], site: Site) -> Float[Array, "T M"]:
+    """Adds a code to tokens, in float32: the gradient of a code is a sum over the sequences of a batch."""
     # Padding may stand anywhere (left of position 0, say), and its NaN would reach every token as 0 * NaN.
-    return in_float32(x, jnp.where(site.segment[:, None] > 0, code, 0.0))
-
-
-def in_float32(x: Float[Array, "T M"], code: Float[Array, "T M"]) -> Float[Array, "T M"]:
-    """x + code in float32, in which the gradient of a code is summed over the sequences of a batch; in x's dtype."""
+    code = jnp.where(site.segment[:, None] > 0, code, 0.0)
     return (x.astype(jnp.promote_types(x.dtype, jnp.float32)) + code).astype(x.dtype)
 
 

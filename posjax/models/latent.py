@@ -141,9 +141,8 @@ class LatentAttention(nn.Module):
         c = self.config
         inner = c.attention_dtype or c.dtype
         content = jnp.einsum("btl,lhn->bthn", latent, key_up)
-        wide = shared.astype(jnp.promote_types(shared.dtype, jnp.float32))[
-            :, :, None
-        ]  # heads add their gradients in it
+        # In float32, as the gradient of a key that heads share is a sum over heads.
+        wide = shared.astype(jnp.promote_types(shared.dtype, jnp.float32))[:, :, None]
         turned = jnp.broadcast_to(wide, (*content.shape[:3], shared.shape[-1])).astype(shared.dtype)
         k, v = jnp.concatenate([content, turned], axis=-1), jnp.einsum("btl,lhe->bthe", latent, value_up)
         q, k, v = (each.astype(inner) for each in (q, k, v))

@@ -49,25 +49,28 @@ def test_products_of_gradients_have_the_types_of_the_model(tied):
     assert not [operands for operands, _ in products if "f32" in operands]
 
 
-VIT = dict(num_classes=3, width=16, depth=1, num_heads=2, image_size=(4, 6), patch_size=2, num_registers=2)
+VIT = dict(num_classes=3, width=16, depth=1, num_heads=2, image_size=(4, 6), patch_size=2)
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
+    "options",
     [
-        ("decoder", dict(spec="learned", tied_embedding=False)),
-        ("decoder", dict(spec="scaled_sinusoidal", latent="latent(8, 4, 2, 4)")),
-        ("decoder", dict(spec="tupe", layer_scale=0.1)),
-        ("vit", dict(encoding="none", pooling="cls", pre_logits=8)),
-        ("vit", dict(encoding="none", pooling="map", mlp="swiglu")),
+        dict(spec="learned", tied_embedding=False),
+        dict(spec="scaled_sinusoidal", latent="latent(8, 4, 2, 4)"),
+        dict(spec="tupe", layer_scale=0.1),
+        dict(encoding="none", pooling="cls", num_registers=2, pre_logits=8),
+        dict(encoding="none", pooling="map", mlp="swiglu"),
     ],
+    ids=lambda options: ", ".join(map(str, options.values())),
 )
-def test_gradients_are_summed_in_float32(kind, options):
+def test_gradients_are_summed_in_float32(options):
     """Those of rows, codes, biases, scales and prefix tokens: in bfloat16, 65,536 terms lost half of their sum."""
-    options = dict(dtype="bfloat16", depth=1) | options
-    model = decoder(**options) if kind == "decoder" else ViT.from_config(VIT | options)
-    inputs = (TOKENS, SITE) if kind == "decoder" else model.example(channels=3)
-    inputs = inputs if kind == "decoder" else (jnp.concatenate([inputs[0]] * 2), *inputs[1:])
+    if "spec" in options:
+        model, inputs = decoder(depth=1, dtype="bfloat16", **options), (TOKENS, SITE)
+    else:
+        model = ViT.from_config(VIT | options | dict(dtype="bfloat16"))
+        image, site = model.example(channels=3)
+        inputs = jnp.repeat(image, 2, axis=0), site
     variables = jax.eval_shape(model.init, jax.random.key(0), *inputs)
     loss = lambda variables: jnp.sum(jax.tree.leaves(model.apply(variables, *inputs))[0] ** 2)  # noqa: E731
     text = jax.jit(jax.grad(loss)).lower(variables).as_text()
@@ -84,8 +87,7 @@ def test_compute_types_act_where_they_say():
     )
     assert {*exact} == {"float32"}
     assert half.count("float32") < attention.count("float32") < len(exact)
-    sizes = dict(width=16, depth=1, num_heads=2, image_size=(4, 6), patch_size=2)
-    half = ViT.from_config(sizes, num_classes=3, encoding="learned", dtype="bfloat16", param_dtype="bfloat16")
+    half = ViT.from_config(VIT, encoding="learned", dtype="bfloat16", param_dtype="bfloat16")
     assert types_of_products(half, half.example(channels=3), "bfloat16").count("float32") == 1  # the head's
 
 
