@@ -74,9 +74,9 @@ def product(x: Float[jax.Array, "..."], kernel: Float[Array, "..."], num_inputs:
 def at_tokens(bias: Float[Array, "*C"], y: Float[jax.Array, "..."]) -> Float[jax.Array, "..."]:
     """Returns the bias at every token of y, in y's dtype; its gradient is a sum over those tokens in float32.
 
-    The gradient of `y + bias.astype(y.dtype)` is a sum in bfloat16, which lost half of 65,536 terms on a CPU; under a `jax.vmap`
-    over the batch it still is. An addition in float32 would keep cuBLAS from adding the bias to its product. A TPU sums over
-    tokens by a product with ones, since its vector unit takes ten times as long.
+    The gradient of `y + bias.astype(y.dtype)` is a sum in bfloat16, which lost half of 65,536 terms on a CPU, and under a
+    `jax.vmap` over the batch it still is. An addition in float32 would keep cuBLAS from adding the bias to its product. A TPU
+    sums over tokens by a product with ones, since its vector unit takes ten times as long.
     """
     mesh, wide = mesh_of(y), jnp.promote_types(bias.dtype, jnp.float32)
     spread = lambda bias: jnp.broadcast_to(bias.astype(wide), y.shape)  # noqa: E731
