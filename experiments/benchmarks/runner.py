@@ -218,8 +218,8 @@ def time_in_turn(workers: Mapping[str, Worker], cases: Mapping[str, Mapping[str,
     for _ in range(rounds):
         for name in [name for name in live if "skip" not in replies[name]]:
             time.sleep(PAUSE_SECONDS)
-            limit = 60 + 20 * repeats[name] * replies[name]["seconds"]
-            reply = workers[name].ask(limit, do="run", repeats=repeats[name])
+            limit = 60 + 20 * (repeats[name] + 1) * replies[name]["seconds"]
+            reply = workers[name].ask(limit, do="run", repeats=repeats[name], warm=not first[name])
             if "skip" in reply:
                 replies[name] |= reply
             else:

@@ -6,7 +6,7 @@ One JSON object per line comes in and one goes out:
   {"do": "start", "module": M, "cpus": [...] or null, "threads": N}   {"allocator": A, "versions": {...}}
   {"do": "prepare", "case": {...}}                                     {"seconds": s, "temp_bytes": b, "peak_bytes": b,
                                                                         "first": {"cpu": s, "wall": s} if it counts}
-  {"do": "run", "repeats": N}                                          {"cpu": s, "wall": s}, of one call
+  {"do": "run", "repeats": N, "warm": bool}                            {"cpu": s, "wall": s}, of one call
 or {"skip": reason}. The affinity and the allocator are set before jax or torch is imported.
 """
 
@@ -26,7 +26,7 @@ from experiments import tune_allocator
 from experiments.benchmarks.contender import Call, Seconds, Skip
 
 _PROC = pathlib.Path("/proc/self")
-_BRIEF = 2.0  # seconds: a first call shorter than this warms up and is not counted
+_BRIEF = 5.0  # seconds: a first call shorter than this warms up and is not counted
 
 
 def main() -> None:
@@ -43,6 +43,8 @@ def main() -> None:
                 call = None  # its arrays go before the new ones come
                 call, reply = _prepare(module, request["case"])
             else:
+                if request["warm"]:  # others had the caches since its last turn
+                    call.run()
                 reply = timed(call, request["repeats"])
         except Skip as reason:
             reply = {"skip": str(reason)}
