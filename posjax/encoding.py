@@ -448,7 +448,7 @@ class Encoding:
         Each of K key heads serves H / K query heads in a row. An encoding that overrides this needs `HEAD_DIM`.
         """
         grouped = q.reshape(q.shape[0], k.shape[1], -1, q.shape[2])
-        logits = einsum("tkgc,skc->kgts", grouped, k)
+        logits = einsum("skc,tkgc->kgts", k, grouped)
         return logits.reshape(-1, *logits.shape[2:])
 
     def is_difference(self, site: Site) -> bool:
@@ -470,14 +470,13 @@ class Encoding:
         Of a hidden key the weight is 0, and its logit means nothing. Keys may come in any order: go by their sites. An
         encoding that overrides this needs `WHOLE_ROWS`, and has no sink.
         """
-        # -inf never meets arithmetic: a hidden logit is replaced before the maximum and after the exponential.
-        peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True, where=seen, initial=-jnp.inf))
+        logits = jnp.where(seen, logits, jnp.finfo(jnp.float32).min)  # finite: -inf never meets arithmetic
+        peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
         sink = self.sink(params, q_site, logits.shape[0])
         if sink is not None:
             sink = of_queries(sink)[..., None]
             peak = jnp.maximum(peak, jax.lax.stop_gradient(sink))
-        peak = jnp.where(jnp.isfinite(peak), peak, 0.0)
-        weights = jnp.where(seen, jnp.exp(jnp.where(seen, logits - peak, 0.0)), 0.0)
+        weights = jnp.where(seen, jnp.exp(logits - peak), 0.0)
         total = jnp.sum(weights, axis=-1, keepdims=True)
         total = total if sink is None else total + jnp.exp(sink - peak)
         return weights / jnp.where(total > 0, total, 1.0)

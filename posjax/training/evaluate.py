@@ -8,6 +8,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from posjax.training.mesh import filled_up, on_devices, replicated
+from posjax.training.step import over_runs
 from posjax.training.tasks import Evaluated, Task
 
 Metrics = dict[str, Any]  # metric -> [R], or metric -> {name of the evaluation set -> [R]}
@@ -20,8 +21,8 @@ def make_score(task: Evaluated, mesh: Mesh | None = None, seed_axis: str | None 
       mesh: the devices that hold parameters and batches; None for one device.
       seed_axis: axis of the mesh along which devices share the runs; None if they do not.
     """
-    over_runs = jax.vmap(task.score, in_axes=(0, None), spmd_axis_name=seed_axis)
-    return jax.jit(over_runs) if mesh is None else jax.jit(over_runs, out_shardings=replicated(mesh))
+    score = over_runs(task.score, seed_axis)
+    return jax.jit(score) if mesh is None else jax.jit(score, out_shardings=replicated(mesh))
 
 
 def evaluate(task: Evaluated, score: Callable, params: Any, mesh: Mesh | None = None) -> Metrics:

@@ -95,7 +95,8 @@ def make_step(
     """
     rates = None if rates is None else jnp.asarray(rates, jnp.float32)
 
-    def one(params, opt_state, key, mean, batch, step, rate):
+    def one(own, step):
+        params, opt_state, key, mean, batch, rate = own
         loss, grads = _gradient(task, params, batch, jax.random.fold_in(key, step), accumulate)
         updates, opt_state = optimizer.update(grads, opt_state, params)
         updates = updates if rate is None else jax.tree.map(lambda update: update * rate, updates)
@@ -106,12 +107,30 @@ def make_step(
         return params, opt_state, mean, report
 
     def step(state: State, batch):
-        over_runs = jax.vmap(one, in_axes=(0, 0, 0, 0, 0, None, 0), spmd_axis_name=seed_axis)
         _, *own = state
-        params, opt_state, mean, report = over_runs(*own, batch, state.step, rates)
+        params, opt_state, mean, report = over_runs(one, seed_axis)((*own, batch, rates), state.step)
         return State(state.step + 1, params, opt_state, state.key, mean), report
 
     return step
+
+
+def over_runs(function: Callable, seed_axis: str | None = None) -> Callable:
+    """Returns `function` of (a tree of one run, what all share) as one of (the trees of R runs, stacked; what all share).
+
+    It is `jax.vmap` for more than one run. With an axis of size 1 on every array a ViT-S/16's step takes 5 % more cycles and
+    42 % more temporaries on a TPU v5e, by its compiler.
+
+    Args:
+      seed_axis: axis of the mesh along which devices share the runs; None if they do not.
+    """
+    together = jax.vmap(function, in_axes=(0, None), spmd_axis_name=seed_axis)
+
+    def run(own, shared):
+        if jax.tree.leaves(own)[0].shape[0] > 1:
+            return together(own, shared)
+        return jax.tree.map(lambda x: x[None], function(jax.tree.map(lambda x: x[0], own), shared))
+
+    return run
 
 
 def _gradient(task: Task, params, batch, key, accumulate: int):
