@@ -15,7 +15,7 @@ from experiments.benchmarks.runner import Settings, Worker
 
 FAKE_SIDE = """
 import sys
-from experiments.benchmarks.contender import Call, Skip
+from experiments.benchmarks.contender import Call, Seconds, Skip
 
 def start(threads):
     print("a library prints")
@@ -28,6 +28,9 @@ def prepare(case):
         sys.exit("out of memory")
     if case["kind"] == "memory":
         return Call(None, 123)
+    if case["kind"] == "counts":
+        calls = iter(range(1, 9))
+        return Call(lambda: Seconds(cpu=next(calls), wall=0), 7)
     return Call(lambda: bytearray(32 * 2**20), 7)
 """
 
@@ -58,9 +61,9 @@ class Fake:
     def close(self):
         self.log.append(f"{self.name} closed")
 
-    def ask(self, limit, do, case=None, repeats=1):
+    def ask(self, limit, do, case=None, repeats=1, warm=False):
         if do == "run":
-            self.log.append(f"{self.name} ran")
+            self.log.append(f"{self.name} ran" + ", not warm" * (not warm))
             return {"cpu": self.reply["seconds"], "wall": 2 * self.reply["seconds"]}
         self.log.append(case.get("name", self.name))
         takes = case.get("takes", 1.0)
@@ -97,11 +100,17 @@ def test_a_worker_prepares_times_and_measures_memory(worker):
     assert worker.about["versions"] == {"fake": "1"}
     reply = worker.ask(20, do="prepare", case={"kind": "works"})
     assert (reply["temp_bytes"], 30 * 2**20 < reply["peak_bytes"] < 64 * 2**20) == (7, True)
-    assert all(0 < time < 5 for time in worker.ask(20, do="run", repeats=3).values())
+    assert all(0 < time < 5 for time in worker.ask(20, do="run", repeats=3, warm=False).values())
     assert worker.ask(20, do="prepare", case={"kind": "memory"}) == {"temp_bytes": 123}
     assert worker.ask(20, do="prepare", case={"kind": "absent"}) == {"skip": "there is none"}
     assert worker.ask(20, do="prepare", case={"kind": "dies"}) == {"skip": "out of memory", "ended": True}
-    assert worker.ask(20, do="run", repeats=1)["ended"]
+    assert worker.ask(20, do="run", repeats=1, warm=True)["ended"]
+
+
+def test_a_turn_of_brief_calls_begins_with_one_that_is_not_timed(worker):
+    worker.ask(20, do="prepare", case={"kind": "counts"})  # two calls
+    times = [worker.ask(20, do="run", repeats=1, warm=warm)["cpu"] for warm in (True, False, True)]
+    assert times == [4, 5, 7]
 
 
 def test_contenders_take_turns():

@@ -116,6 +116,14 @@ def test_small_cotangents_of_products(dtype, expected):
     np.testing.assert_allclose(found.astype(jnp.float32), [[expected]], rtol=0.01)
 
 
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+def test_cotangents_of_products_stay_in_float32_on_tpus_alone(platform):
+    x = jax.ShapeDtypeStruct((2, 2), jnp.bfloat16)
+    gradient = jax.jit(jax.grad(lambda x, y: jnp.sum(einsum("ab,bc->ac", x, y) ** 2), (0, 1)))
+    text = gradient.trace(x, x).lower(lowering_platforms=(platform,)).as_text()
+    assert ("(tensor<2x2xf32>, tensor<2x2xbf16>)" in text) == (platform == "tpu")
+
+
 @pytest.mark.slow
 def test_forward_mode_in_a_ring():
     context = ContextParallel(Mesh(np.array(jax.devices()[:1]), ("context",)), keys="ring")

@@ -4,6 +4,7 @@ import copy
 import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from drawn import drawn
@@ -16,7 +17,7 @@ from posjax.training.identity import describe_run, identity, refuse_other_run
 from posjax.training.loop import Programs, Stopped, train
 from posjax.training.mesh import on_devices
 from posjax.training.optimizer import make_optimizer
-from posjax.training.step import State, init_state, make_step
+from posjax.training.step import State, init_state, make_step, over_runs
 from posjax.training.tasks import make_task
 
 PROGRAMS = {}
@@ -144,6 +145,15 @@ def test_a_run_killed_between_checkpoints_repeats_the_steps_since(data_dir, whol
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("runs", "shape"), [(1, (2, 2)), (3, (3, 2, 2))])
+def test_one_run_has_no_axis_of_runs(runs, shape):
+    x, y = jnp.arange(4.0 * runs).reshape(runs, 2, 2), jnp.arange(4.0).reshape(2, 2)
+    product = over_runs(jnp.matmul)
+    np.testing.assert_array_equal(product(x, y), x @ y)
+    products = [eqn for eqn in jax.make_jaxpr(product)(x, y).eqns if eqn.primitive.name == "dot_general"]
+    assert [eqn.outvars[0].aval.shape for eqn in products] == [shape]
+
+
 def test_a_member_of_an_ensemble_is_the_run_it_would_be_alone(data_dir, whole, tmp_path):
     (together, workdir), alone = whole, run(decoder(data_dir), tmp_path, (1,))
     np.testing.assert_allclose(curve(workdir)[:, 1], curve(tmp_path)[:, 0], rtol=1e-5)
