@@ -31,7 +31,7 @@ LINES = {
     "posjax/audits": 1_861,  # a candidate is one program: +14; masks: +49; position ids, layers, configs: +231
     "posjax/data": 5_891,  # scenes: +117; augmentation on the host: +530; shards: +630; images from disk: +600; names: +31
     "posjax/describe": 3_725,  # distances of sums of tokens and codes: +11; cameras: +17
-    "posjax/encodings": 9_878,  # cameras: +295; small products: +34; sums: +3; registers: +49; products, potentials: +96
+    "posjax/encodings": 9_894,  # rotations back: +16; cameras: +295; small products: +34; registers: +49; potentials: +96
     "posjax/hf": 1_267,
     "posjax/models": 2_628,  # sums of gradients in float32: +13; gates: +29; products by part on TPUs: +46; heads: +22
     "posjax/pretrained": 3_907,  # rotary models by name: +9; ViT-5: +13
