@@ -47,12 +47,13 @@ def with_gradient(function: Callable, backward: Callable, *, saved: str | None =
     return run
 
 
-def with_transpose(function: Callable[[jax.Array], jax.Array], transpose: Callable[[jax.Array], jax.Array]) -> Callable:
-    """`function`, linear in one array, whose gradient is `transpose` of the cotangent."""
+def with_transpose(function: Callable[..., jax.Array], transpose: Callable[..., jax.Array]) -> Callable:
+    """`function` (x, *others), linear in x, whose gradient in x is `transpose` (cotangent, *others)."""
 
-    def run(x: jax.Array) -> jax.Array:
-        avals = jax.make_jaxpr(function)(x).out_avals
-        return _call([], [x], lambda x: [function(x)], lambda d_out: [transpose(d_out)], avals, False)[0]
+    def run(x: jax.Array, *others: jax.Array) -> jax.Array:
+        avals = jax.make_jaxpr(function)(x, *others).out_avals
+        forms = [lambda *args, form=form: [form(args[-1], *args[:-1])] for form in (function, transpose)]
+        return _call(others, [x], *forms, avals, False)[0]
 
     return run
 

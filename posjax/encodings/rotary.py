@@ -12,7 +12,7 @@ from jaxtyping import Float, Float32
 from posjax.encoding import Array, Encoding, Needs, Site, stands
 from posjax.encodings.angles import angles, axial
 from posjax.encodings.scaling import Scaling, Spectrum, document_lengths
-from posjax.gradients import with_gradient
+from posjax.gradients import with_transpose
 from posjax.spec import nearest, register
 
 _LAYOUTS = ["half", "interleaved"]
@@ -300,11 +300,12 @@ def rotated_by_product(
 
     A TPU's vector unit works on 128 channels at once, so halves of a head leave most of it idle; its matrix unit is fast.
     """
-    return _by_product(layout, (x, cos, sin))
+    # The transpose of a rotation is the rotation back. JAX's own multiplies by S last, in a layout that d cos has not.
+    turned = functools.partial(_turned, layout)
+    return with_transpose(turned, lambda d_out, cos, sin: turned(d_out, cos, -sin))(x, cos, sin)
 
 
-def _turned(layout, operands):
-    x, cos, sin = operands
+def _turned(layout, x, cos, sin):
     size = x.shape[-1] // 2
     quarter = [[0, 1], [-1, 0]]
     exchange = np.kron(quarter, np.eye(size)) if layout == "half" else np.kron(np.eye(size), quarter)
@@ -312,16 +313,6 @@ def _turned(layout, operands):
     precision = jax.lax.Precision.HIGHEST if x.dtype == jnp.float32 else None
     other = jnp.matmul(x, jnp.asarray(exchange, x.dtype), precision=precision, preferred_element_type=jnp.float32)
     return (x.astype(jnp.float32) * cos + other * sin).astype(x.dtype)
-
-
-def _turned_back(layout, operands, out, d_out):
-    """The gradient is the rotation back. JAX's own multiplies by S last, in a layout that the sum with d cos has not."""
-    x, *tables = operands
-    _, pull = jax.vjp(lambda *tables: _turned(layout, (x, *tables)), *tables)
-    return _turned(layout, (d_out, tables[0], -tables[1])), *pull(d_out)
-
-
-_by_product = with_gradient(_turned, _turned_back)
 
 
 def rotated_by_head(
