@@ -42,7 +42,7 @@ LINES = {
     "experiments/benchmarks": 3_884,  # machines not here: +762; trainings: +490; pipelines: +306; rows of studies: +23
     "experiments/report": 3_991,  # a results page; positions from zero and their pictures: +393; diffusion: +200
     "experiments/studies": 2_669,  # the first token: +13; images that stream: +14; plans of rows, rows of weights: +88
-    "configs": 4_825,  # resized tables: +2; gates and sinks: +206; cameras: +93; six papers at full size: +590; weights: +103
+    "configs": 4_827,  # seeds of gates: +2; resized tables: +2; gates: +206; cameras: +93; full size: +590; weights: +103
     "tests": 38_782,  # one run, cotangents on TPUs, turns: +47; sums: +76; cameras: +382; ViT-5: +221; ids, layers: +111
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
