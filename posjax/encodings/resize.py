@@ -192,7 +192,7 @@ def _weights(where, position, old: int, new, method: Resampling, offset):
     if not beyond:
         return weight / weight.sum(axis=1, keepdims=True)
     before, within, after = weight[:, :beyond], weight[:, beyond : beyond + old], weight[:, beyond + old :]
-    first, last = np.arange(old) == 0, np.arange(old) == old - 1
+    first, last = ((np.arange(old) == edge).astype(weight.dtype) for edge in (0, old - 1))
     return within + first * before.sum(axis=1, keepdims=True) + last * after.sum(axis=1, keepdims=True)
 
 

@@ -408,7 +408,7 @@ def expm(x: Float32[Array, "*B g g"], squarings: int = 12) -> Float32[jax.Array,
     return jnp.where((times <= squarings)[..., None, None], series, jnp.nan)
 
 
-def matrix_product(a: Float32[Array, "*B g g"], b: Float32[Array, "*B g k"]) -> Float32[jax.Array, "*B g k"]:
+def matrix_product(a: Float32[Array, "*#B g g"], b: Float32[Array, "*#B g k"]) -> Float32[jax.Array, "*_ g k"]:
     """The matrix products a b, on TPUs of small matrices as sums over lanes of tokens.
 
     With LieRE's blocks of 8 channels a layer takes a 13th of the cycles and an 18th of the memory that it takes by matrix
