@@ -421,7 +421,7 @@ def matrix_product(a: Float32[Array, "*#B g g"], b: Float32[Array, "*#B g k"]) -
     return jax.lax.platform_dependent(a, b, tpu=sum_of_products, default=matmul)
 
 
-def sum_of_products(a: Float32[Array, "*B g g"], b: Float32[Array, "*B g k"]) -> Float32[jax.Array, "*B g k"]:
+def sum_of_products(a: Float32[Array, "*#B g g"], b: Float32[Array, "*#B g k"]) -> Float32[jax.Array, "*_ g k"]:
     return jnp.sum(a[..., :, :, None] * b[..., None, :, :], axis=-2)
 
 
