@@ -144,7 +144,6 @@ def test_a_run_killed_between_checkpoints_repeats_the_steps_since(data_dir, whol
     assert metrics_of(tmp_path / "killed") == metrics_of(workdir)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("runs", "shape"), [(1, (2, 2)), (3, (3, 2, 2))])
 def test_one_run_has_no_axis_of_runs(runs, shape):
     x, y = jnp.arange(4.0 * runs).reshape(runs, 2, 2), jnp.arange(4.0).reshape(2, 2)
@@ -154,6 +153,7 @@ def test_one_run_has_no_axis_of_runs(runs, shape):
     assert [eqn.outvars[0].aval.shape for eqn in products] == [shape]
 
 
+@pytest.mark.slow
 def test_a_member_of_an_ensemble_is_the_run_it_would_be_alone(data_dir, whole, tmp_path):
     (together, workdir), alone = whole, run(decoder(data_dir), tmp_path, (1,))
     np.testing.assert_allclose(curve(workdir)[:, 1], curve(tmp_path)[:, 0], rtol=1e-5)
