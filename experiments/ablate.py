@@ -46,7 +46,7 @@ def main(
 ) -> None:
     """Runs a study; `given` are the arguments of `experiments.studies.engine.plan`."""
     if fast_flags:
-        environment.set_fast_flags()
+        environment.set_fast_flags(*config.get("studies", {"": config}).values())
     from experiments.studies.engine import plan
 
     cli.run_study(plan(config, **given), workdir, "ablate", part)

@@ -37,7 +37,7 @@ def main(
 ) -> None:
     """Trains the model of a config and writes its record."""
     if fast_flags:
-        environment.set_fast_flags()
+        environment.set_fast_flags(config)
     from experiments.progress import Progress, StopRequest
     from experiments.records import Record, append_records
     from experiments.studies.engine import fields_of

@@ -135,13 +135,27 @@ def test_a_training_run_that_was_killed_and_stopped_ends_bit_identical(training,
 @pytest.mark.thorough
 def test_four_devices_compute_what_one_does(training, whole_run, tmp_path):
     short = [*training, "--config.checkpoint_every=100", f"--workdir={tmp_path}"]
-    succeed("train", *short, JAX_NUM_CPU_DEVICES="4")
+    out = succeed("train", *short, "--fast_flags", JAX_NUM_CPU_DEVICES="4")
+    assert "JAX_NUM_CPU_DEVICES=4" in out
     one, four = map(metrics_of, (whole_run, tmp_path))
     assert len(one) == len(four)
     for a, b in zip(one, four, strict=True):
         assert a.keys() == b.keys()
         assert all(a[name] == pytest.approx(b[name], rel=1e-4, abs=1e-5) for name in a if name != "eval_accuracy")
     assert records(tmp_path / "result.jsonl")[0]["versions"]["devices"] == 4
+
+
+@pytest.mark.slow
+def test_fast_flags_make_as_many_devices_of_cores_as_share_every_batch():
+    batches = "{'batch_size': 16, 'accumulate': 2}, {'batch_size': 12}"
+    code = f"""import os; os.cpu_count = lambda: 12; from experiments.studies.environment import set_fast_flags
+set_fast_flags({batches}); import jax; print(jax.device_count())"""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(REPO)}
+    environment.pop("JAX_NUM_CPU_DEVICES", None)
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert out.splitlines()[-2:] == ["JAX_NUM_CPU_DEVICES=4", "4"]
 
 
 @pytest.mark.thorough

@@ -166,7 +166,8 @@ def step(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     """A whole training step: of a decoder and a ViT beside torch.compile, and of a smaller one with each encoding.
 
     Those beside torch: a decoder of 4 layers on 32 sequences of 256 bytes, a ViT of 6 layers on 128 images of 65 tokens, both
-    of 128 channels with learned tables; posjax also takes the batch in parts one after the other.
+    of 128 channels with learned tables. posjax takes the batch whole and in 4 parts one after the other, by a step like
+    theirs and, trained, by that of `experiments.train` on a device for each core (JAX_NUM_CPU_DEVICES).
     """
     cheap = ("sinusoidal", "learned", "rope", "alibi", "t5", "kerple")
     most = dict.fromkeys(cheap, 1.05) | {"shaw": 1.6, "deberta": 1.6, "cope": 2.5}
@@ -174,18 +175,24 @@ def step(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
     cells = [{"batch": 16, **shared, "mode": "step", "length": n} for n in lengths or (256,)]
     limits = {spec: {"step": (limit, None)} for spec, limit in most.items()}
     costs = _over_none({"kind": "train_decoder"}, limits, cells, {"mode": ["step"]})
-    peers, goals = [], []
-    models = {"decoder": dict(batch=32, depth=4, length=256), "ViT": dict(batch=128, depth=6, length=65)}
-    for model, sizes in models.items():
+    peers, goals, devices = [], [], {"JAX_NUM_CPU_DEVICES": str(threads)}
+    models = {
+        "decoder": (dict(batch=32, depth=4, length=256), {"vocabulary": 256}),
+        "ViT": (dict(batch=128, depth=6, length=65), {"image": 32, "patch": 4, "classes": 10}),
+    }
+    for model, (sizes, more) in models.items():
         kind, mode = {"kind": f"train_{model.lower()}", "spec": "learned"}, f"{model} step"
+        trained = {"kind": "config_call", "spec": "learned", "dtype": "float32", **more}
         cells.append({**shared, "mode": mode, **sizes})
         own, theirs = f"posjax {model}", f"torch.compile, {model}"
-        for name, side, case in (
-            (own, "jax", kind),
-            (theirs, "torch", kind),
-            *((f"{own} in {parts} parts", "jax", {**kind, "parts": parts}) for parts in (4, 8)),
+        for name, side, case, environment in (
+            (own, "jax", kind, {}),
+            (theirs, "torch", kind, {}),
+            (f"{own} in 4 parts", "jax", {**kind, "parts": 4}, {}),
+            (f"{own}, trained", "jax", trained, devices),
+            (f"{own}, trained, in 4 parts", "jax", {**trained, "fields": {"accumulate": 4}}, devices),
         ):
-            peers.append(Contender(name, side, case, {"mode": [mode]}))
+            peers.append(Contender(name, side, case, {"mode": [mode]}, environment=environment))
             if side == "jax":
                 title = f"torch.compile / {name.replace('posjax', 'posjax,')}"
                 goals.append(Goal(title, theirs, name, {mode: (1.0, 1.1)}))

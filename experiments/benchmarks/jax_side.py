@@ -227,6 +227,7 @@ _KINDS = {
     "published": jax_models.published,
     "score": jax_models.score,
     "config_step": jax_training.config_step,
+    "config_call": jax_training.config_call,
     "read_images": jax_reading.images,
     "read_tokens": jax_reading.tokens,
     "input": jax_configs.read_input,

@@ -22,12 +22,7 @@ def config_step(case: Mapping[str, Any]) -> Call:
 
     The case says the sizes, `spec`, and perhaps `seeds`, trained in one program, and `fields` of the config.
     """
-    from posjax.training.loop import Programs
-    from posjax.training.tasks import make_task
-
-    config = training_config(case)
-    programs = Programs(make_task(config), config, tuple(range(case.get("seeds", 1))))
-    began = time.perf_counter()
+    programs, began = _programs(case), time.perf_counter()
     program = programs.step.lower(*programs.arguments()).compile()
     compile_seconds = time.perf_counter() - began
     state, batch, report = programs.start(None), _random_batch(programs, case), None
@@ -52,6 +47,28 @@ def config_step(case: Mapping[str, Any]) -> Call:
         "time": time.strftime("%Y-%m-%dT%H:%M:%S"),
     }
     return Call(None, program.memory_analysis().temp_size_in_bytes, figures=figures)
+
+
+def config_call(case: Mapping[str, Any]) -> Call:
+    """The call of that step, which begins where the call before it ended."""
+    programs = _programs(case)
+    program = programs.step.lower(*programs.arguments()).compile()
+    state, batch = programs.start(None), _random_batch(programs, case)
+
+    def run() -> Any:
+        nonlocal state
+        state, report = program(state, batch)
+        return jax.block_until_ready(report)
+
+    return Call(run, program.memory_analysis().temp_size_in_bytes)
+
+
+def _programs(case: Mapping[str, Any]) -> "Programs":
+    from posjax.training.loop import Programs
+    from posjax.training.tasks import make_task
+
+    config = training_config(case)
+    return Programs(make_task(config), config, tuple(range(case.get("seeds", 1))))
 
 
 def training_config(case: Mapping[str, Any]) -> "ConfigDict":

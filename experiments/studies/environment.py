@@ -1,11 +1,13 @@
 """The environment of a study for its records, and the cache of compiled programs."""
 
 import argparse
+import math
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
-# XLA's flags that hide communication behind computation, on GPUs and TPUs; nothing changes on one device.
+# XLA's flags that hide communication behind computation, on GPUs and TPUs; nothing changes on one device of these.
 _FAST = {
     "XLA_FLAGS": ("--xla_gpu_enable_latency_hiding_scheduler=true",),
     "LIBTPU_INIT_ARGS": (
@@ -14,17 +16,28 @@ _FAST = {
         "--xla_tpu_overlap_compute_collective_tc=true",
     ),
 }
+_DEVICES = "JAX_NUM_CPU_DEVICES"
 
 
 def add_fast_flags(parser: argparse.ArgumentParser) -> None:
     """Adds the option --fast_flags."""
-    about = "set XLA's flags that hide communication behind computation; they are printed and recorded"
+    about = (
+        "hide communication behind computation, and make a device of each core of a CPU; flags are printed and recorded"
+    )
     parser.add_argument("--fast_flags", action="store_true", help=about)
 
 
-def set_fast_flags() -> None:
-    """Adds XLA's flags to the environment, where jax and `posjax.environment.describe` read them; before jax has a device."""
-    for name, flags in _FAST.items():
+def set_fast_flags(*trained: Mapping[str, Any]) -> None:
+    """Adds XLA's flags to the environment, where jax and `posjax.environment.describe` read them; before jax has a device.
+
+    A CPU's cores become devices, as many as can share the batches of the `trained` configs; a number given already stays.
+    """
+    import jax
+
+    rows = math.gcd(*(config.get("batch_size", 0) // config.get("accumulate", 1) for config in trained))
+    os.environ.setdefault(_DEVICES, str(math.gcd(rows, os.cpu_count() or 1) if rows else 1))
+    jax.config.update("jax_num_cpu_devices", int(os.environ[_DEVICES]))
+    for name, flags in {**_FAST, _DEVICES: ()}.items():
         given = os.environ.get(name, "").split()
         os.environ[name] = " ".join([*given, *(flag for flag in flags if flag not in given)])
         print(f"{name}={os.environ[name]}", flush=True)
