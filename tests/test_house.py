@@ -39,7 +39,7 @@ LINES = {
     "experiments": 2_523,  # plan --compile: +58; trainings, pipelines beside torch: +55; a night: +155; addresses: +34
     "experiments/analysis": 3_439,  # the fill of a recipe: +2; a name of two rooms: +1
     "experiments/atlas": 4_487,  # answers in the search: +24; a first page in two languages: +12
-    "experiments/benchmarks": 3_909,  # trained beside torch: +25; machines not here: +762; trainings: +490; pipelines: +306
+    "experiments/benchmarks": 3_912,  # trained beside torch: +28; machines not here: +762; trainings: +490; pipelines: +306
     "experiments/report": 3_991,  # a results page; positions from zero and their pictures: +393; diffusion: +200
     "experiments/studies": 2_682,  # devices of cores: +13; the first token: +13; images: +14; rows: +88
     "configs": 4_827,  # seeds of gates: +2; resized tables: +2; gates: +206; cameras: +93; full size: +590; weights: +103

@@ -55,12 +55,12 @@ def config_call(case: Mapping[str, Any]) -> Call:
     program = programs.step.lower(*programs.arguments()).compile()
     state, batch = programs.start(None), _random_batch(programs, case)
 
-    def run() -> Any:
+    def send() -> Any:
         nonlocal state
         state, report = program(state, batch)
-        return jax.block_until_ready(report)
+        return report
 
-    return Call(run, program.memory_analysis().temp_size_in_bytes)
+    return Call(lambda: jax.block_until_ready(send()), program.memory_analysis().temp_size_in_bytes, send)
 
 
 def _programs(case: Mapping[str, Any]) -> "Programs":
