@@ -42,7 +42,7 @@ LINES = {
     "experiments/benchmarks": 3_912,  # trained beside torch: +28; machines not here: +762; trainings: +490; pipelines: +306
     "experiments/report": 3_991,  # a results page; positions from zero and their pictures: +393; diffusion: +200
     "experiments/studies": 2_682,  # devices of cores: +13; the first token: +13; images: +14; rows: +88
-    "configs": 4_827,  # seeds of gates: +2; resized tables: +2; gates: +206; cameras: +93; full size: +590; weights: +103
+    "configs": 4_826,  # seeds of gates: +2; resized tables: +2; gates: +206; cameras: +93; full size: +590; weights: +103
     "tests": 38_796,  # devices of cores: +14; one run, cotangents, turns: +47; sums: +76; cameras: +382; ViT-5: +221
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
