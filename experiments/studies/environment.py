@@ -34,7 +34,7 @@ def set_fast_flags(*trained: Mapping[str, Any]) -> None:
     """
     import jax
 
-    rows = math.gcd(*(config.get("batch_size", 0) // config.get("accumulate", 1) for config in trained))
+    rows = math.gcd(*(config.get("batch_size", 0) // (config.get("accumulate") or 1) for config in trained))
     os.environ.setdefault(_DEVICES, str(math.gcd(rows, os.cpu_count() or 1) if rows else 1))
     jax.config.update("jax_num_cpu_devices", int(os.environ[_DEVICES]))
     for name, flags in {**_FAST, _DEVICES: ()}.items():
