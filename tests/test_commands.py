@@ -148,8 +148,9 @@ def test_four_devices_compute_what_one_does(training, whole_run, tmp_path):
 @pytest.mark.slow
 def test_fast_flags_make_as_many_devices_of_cores_as_share_every_batch():
     batches = "{'batch_size': 16, 'accumulate': 2}, {'batch_size': 12}"
-    code = f"""import os; os.cpu_count = lambda: 12; from experiments.studies.environment import set_fast_flags
-set_fast_flags({batches}); import jax; print(jax.device_count())"""
+    code = f"""import os; os.sched_getaffinity = lambda pid: range(12)
+from experiments.studies.environment import set_fast_flags; set_fast_flags({batches})
+import jax; print(jax.device_count())"""
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": str(REPO)}
     environment.pop("JAX_NUM_CPU_DEVICES", None)
     out = subprocess.run(

@@ -180,9 +180,9 @@ def step(quick: bool, lengths: Sequence[int] | None, threads: int) -> Suite:
         "decoder": (dict(batch=32, depth=4, length=256), {"vocabulary": 256}),
         "ViT": (dict(batch=128, depth=6, length=65), {"image": 32, "patch": 4, "classes": 10}),
     }
-    for model, (sizes, more) in models.items():
+    for model, (sizes, inputs) in models.items():
         kind, mode = {"kind": f"train_{model.lower()}", "spec": "learned"}, f"{model} step"
-        trained = {"kind": "config_call", "spec": "learned", "dtype": "float32", **more}
+        trained = {"kind": "config_call", "spec": "learned", "dtype": "float32", **inputs}
         cells.append({**shared, "mode": mode, **sizes})
         own, theirs = f"posjax {model}", f"torch.compile, {model}"
         for name, side, case, environment in (

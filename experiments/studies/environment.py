@@ -7,7 +7,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-# XLA's flags that hide communication behind computation, on GPUs and TPUs; nothing changes on one device of these.
+# XLA's flags that hide communication behind computation, on GPUs and TPUs; nothing changes on one of them.
 _FAST = {
     "XLA_FLAGS": ("--xla_gpu_enable_latency_hiding_scheduler=true",),
     "LIBTPU_INIT_ARGS": (
@@ -30,12 +30,13 @@ def add_fast_flags(parser: argparse.ArgumentParser) -> None:
 def set_fast_flags(*trained: Mapping[str, Any]) -> None:
     """Adds XLA's flags to the environment, where jax and `posjax.environment.describe` read them; before jax has a device.
 
-    A CPU's cores become devices, as many as can share the batches of the `trained` configs; a number given already stays.
+    Cores of a CPU become devices, as many as can share the batches of the `trained` configs; a number given already stays.
     """
     import jax
 
     rows = math.gcd(*(config.get("batch_size", 0) // (config.get("accumulate") or 1) for config in trained))
-    os.environ.setdefault(_DEVICES, str(math.gcd(rows, os.cpu_count() or 1) if rows else 1))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # macOS: all
+    os.environ.setdefault(_DEVICES, str(math.gcd(rows, cores) if rows else 1))
     jax.config.update("jax_num_cpu_devices", int(os.environ[_DEVICES]))
     for name, flags in {**_FAST, _DEVICES: ()}.items():
         given = os.environ.get(name, "").split()
