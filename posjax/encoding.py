@@ -284,11 +284,11 @@ class Needs(enum.Flag):
     WHOLE_POSITIONS = enum.auto()  # positions are integers: they are looked up
     WHOLE_DOCUMENT = enum.auto()  # `place` needs all tokens of a document at once: no cached decoding
     BOTH_DIRECTIONS = enum.auto()  # `embed` reads other tokens, later ones too: no causal models
-    DOCUMENT_LENGTH = enum.auto()  # logits depend on how many keys there are: caches keep all keys, untransformed
+    DOCUMENT_LENGTH = enum.auto()  # keys are seen by how many there are, or by which: caches keep all, untransformed
     WHOLE_ROWS = enum.auto()  # `bias` or `product` needs all the keys of a query in one tile, as `weigh` always does
     SINK_OF_QUERIES = enum.auto()  # `sink` returns a logit of each query and head
     EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it
-    HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given
+    HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given; `value` may too
     WHOLE_HEAD = enum.auto()  # `rotate` scales queries or appends channels: it is never given a part of a head
     RELATION = enum.auto()  # `site.relation` says how pairs of tokens are related: a graph, or with CAMERAS the cameras
     CAMERAS = enum.auto()  # `site.relation` is a `posjax.encoding.Camera` of each token
@@ -374,11 +374,14 @@ class Encoding:
         """
         return None
 
-    def value(self, params: Params, v: Float[Array, "S K E"], k_site: Site) -> Float[Array, "S K E"]:
-        """Transforms values, each by its own site, before they are summed. The heads are the key heads of `rotate`."""
+    def value(self, params: Params, v: Float[Array, "S K E"], k_site: Site) -> Float[Array, "S K C"]:
+        """Transforms values, each by its own site, before they are summed. The heads are the key heads of `rotate`.
+
+        C is E, unless it needs `HEAD_DIM` and `output` makes E of C channels.
+        """
         return v
 
-    def output(self, params: Params, out: Float[Array, "T H E"], q_site: Site) -> Float[Array, "T H E"]:
+    def output(self, params: Params, out: Float[Array, "T H C"], q_site: Site) -> Float[Array, "T H E"]:
         """Transforms the weighted sums of values, each by its query's site; linear in them."""
         return out
 

@@ -11,7 +11,7 @@ from members import LINE, MEMBERS, Case, grids, lines, way
 import posjax as pj
 from posjax.describe.worlds import World, joined, project  # noqa: F401, tests import them from here
 from posjax.describe.worlds import layer_output as forward  # noqa: F401
-from posjax.describe.worlds import tokens_at as rows  # noqa: F401
+from posjax.describe.worlds import tokens_at as rows
 from posjax.encoding import Camera, Needs
 from posjax.encodings.graphs import shortest_paths
 
@@ -97,7 +97,10 @@ def with_relation(site: pj.Site, encoding: pj.Encoding) -> pj.Site:
     """Adds a camera of each token, or a graph in two parts, of which tokens are nodes; all edges but one lead both ways."""
     random, count = np.random.default_rng(0), 16  # the graph's nodes, and more
     if Needs.CAMERAS in encoding.needs:
-        return site._replace(relation=cameras(random, len(site.segment)))
+        row, column = site.position.T
+        view = np.minimum(row // 2, 1)  # two rows of the grid are one view, the others another
+        position = np.stack([view, row - 2 * view, column], axis=1)
+        return site._replace(position=position, relation=rows(cameras(random, 2), view))
     adjacency = np.zeros((count, count))
     for part in (np.arange(9), np.arange(9, count)):
         parent = [random.integers(0, n) for n in range(1, len(part))]

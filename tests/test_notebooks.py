@@ -32,7 +32,7 @@ SMALL = {
         ('"alibi": "#44aa99", "rope(base=100)": "#117733", ', ""),
     ],
     "from_zero": [],
-    "trained_models": [("plt.show()", "plt.close()")],
+    "trained_models": [],
     "longer_context": [
         ("TRAINED, LONG, STEPS, BATCH = 64, 512, 300, 16", "TRAINED, LONG, STEPS, BATCH = 16, 64, 20, 4"),
         ("width=64, num_heads=4", "width=16, num_heads=4"),

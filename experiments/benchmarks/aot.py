@@ -122,6 +122,8 @@ def layer(case: Mapping[str, Any], mesh: Mesh | AbstractMesh) -> tuple[Any, tupl
         size = tuple(_PATCH * side for side in case["grid"])
         model = ViT(10, encoding, image_size=size, patch_size=_PATCH, block=block, depth=1)
         site, inputs, method = model.sites(*size), jax.ShapeDtypeStruct((batch, *size, 3), jnp.float32), None
+        if 2 not in encoding.dimensions:  # images of one view
+            site = site._replace(position=np.insert(site.position, 0, 0, axis=1))
     else:
         model = Decoder(_VOCABULARY, encoding, length=length, block=block, depth=1)
         site, inputs, method = sites(length), jax.ShapeDtypeStruct((batch, length), jnp.int32), Decoder.features

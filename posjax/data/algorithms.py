@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import gzip
 import itertools
+import math
 import os
 import pathlib
 import zlib
@@ -27,7 +28,7 @@ import numpy as np
 
 from posjax.data.containers import digest_of
 from posjax.data.pipelines import share_of
-from posjax.data.scenes import draw_views, patches_of
+from posjax.data.scenes import PATCH, draw_views, patches_of
 from posjax.data.windows import Batch
 from posjax.remote import local_copy
 
@@ -44,13 +45,13 @@ class Problem(NamedTuple):
     """A problem: its question and answer, in one sequence of N symbols.
 
     Attributes:
-      content: [N] int32.
-      answer: [N] bool, the symbols to predict.
+      content: [N] int32; [N, P] where a token has P pixels, each a symbol.
+      answer: [N] or [N, P] bool, the symbols to predict.
       marked: whether the answer comes last; a decoder then reads a mark before it and predicts an end after it.
       place: [N] int32 for `abacus`: the place of each digit within its number, from 1; 0 elsewhere. None without numbers.
       coupled: [N] int32 for `position_coupling`: ids from 2 that symbols which belong together share; 1 between them. None
         where none is published.
-      targets: [N] int32, the prediction at each token of `answer`; None: the answer is part of the content.
+      targets: [N] or [N, P] int32, the prediction at each token of `answer`; None: the answer is part of the content.
       views: [N, 3] int32, (view, row, column) of each symbol; None: the symbols stand on a line.
       cameras: [N, 4, 4] and [N, 4] float32, the leaves of a `Camera`, of symbols with `views`.
     """
@@ -364,12 +365,12 @@ def associative_recall(rng: np.random.Generator, length: int, symbols: int) -> P
 
 
 def novel_view(rng: np.random.Generator, length: int, symbols: int, *, zoom: float = 1.0) -> Problem:
-    """The colours that a new camera sees, from `length` other views of the same scene, see `posjax.data.scenes`.
+    """The pixels of a new camera, from `length` other views of the same scene, see `posjax.data.scenes`.
 
-    The blanks of the new view come first. Only those are asked whose point one of the other views shows.
+    The blank patches of the new view come first. Only those pixels are asked whose point one of the other views shows.
     """
     views = draw_views(rng, length + 1, symbols, zoom)
-    is_new = views.place[:, 0] == 0
+    is_new = views.place[:, :1] == 0
     content = np.where(is_new, symbols, views.colour).astype(np.int32)
     cameras = views.view, views.lens
     return Problem(content, is_new & views.shared, targets=views.colour, views=views.place, cameras=cameras)
@@ -531,7 +532,7 @@ class Rows:
       symbols: V.
       layout: a name of `LAYOUTS`.
       positions: "order" is 0, 1, 2 ...; "digits" has a second axis, the place of a digit within its number, for `abacus`;
-        "coupled" is the ids of `position_coupling`; "views" is (view, row, column), with the camera of each symbol.
+        "coupled" is the ids of `position_coupling`; "views" is (view, row, column) of patches of P pixels and their cameras.
 
     Raises:
       ValueError: for an unknown layout or positions.
@@ -555,7 +556,13 @@ class Rows:
 
     @property
     def vocab_size(self) -> int:
-        return self.symbols + _MARKS
+        """Tokens; of patches each pixel has its own."""
+        return (self.symbols + _MARKS) * math.prod(self.pixels)
+
+    @property
+    def pixels(self) -> tuple[int, ...]:
+        """The shape of a token's symbols."""
+        return (PATCH**2,) if self.positions == "views" else ()
 
     @property
     def axes(self) -> tuple[int, ...]:
@@ -571,14 +578,15 @@ class Rows:
 
         Returns:
           tokens, targets, segment: [count, T] int32; position: [count, T] or [count, T, A] int32; weight: [count, T]
-          float32, nonzero at answers, summing to 1 over each problem; view and lens, float32, with positions="views".
+          float32, nonzero at answers, summing to 1 over each problem. With positions="views" view and lens, float32, and
+          tokens, targets and weight [count, T, P].
 
         Raises:
           ValueError: a problem is too long, or has no such positions.
         """
-        shapes = dict(tokens=(), targets=(), segment=(), position=self.axes)
+        shapes = dict(tokens=self.pixels, targets=self.pixels, segment=(), position=self.axes)
         made: Batch = {name: np.zeros((count, tokens, *more), np.int32) for name, more in shapes.items()}
-        floats = dict(weight=()) | (dict(view=(4, 4), lens=(4,)) if self.positions == "views" else {})
+        floats = dict(weight=self.pixels) | (dict(view=(4, 4), lens=(4,)) if self.positions == "views" else {})
         made |= {name: np.zeros((count, tokens, *more), np.float32) for name, more in floats.items()}
         for row, problem in enumerate(problems):
             for name, values in self._row(problem).items():
@@ -591,6 +599,8 @@ class Rows:
         content, answer = problem.content, problem.answer
         if problem.targets is not None:
             tokens, targets, weight = content, problem.targets, answer
+            if self.pixels:
+                tokens = tokens + (self.symbols + _MARKS) * np.arange(*self.pixels)
         elif self.layout == "tape":
             tokens, targets, weight = np.where(answer, self.symbols, content), content, answer
         else:
@@ -609,11 +619,12 @@ class Rows:
         return row | (dict(zip(("view", "lens"), problem.cameras, strict=True)) if self.positions == "views" else {})
 
     def _position(self, problem: Problem, count: int) -> np.ndarray:
-        if self.positions == "order":
+        if self.positions == "order" and problem.views is None:
             return np.arange(count)
-        given = {"digits": problem.place, "coupled": problem.coupled, "views": problem.views}[self.positions]
+        given = {"digits": problem.place, "coupled": problem.coupled, "views": problem.views}.get(self.positions)
         if given is None:
-            raise ValueError(f"positions={self.positions!r} are not defined for this algorithm: take 'order'")
+            known = "order" if problem.views is None else "views"
+            raise ValueError(f"positions={self.positions!r} are not defined for this algorithm: take {known!r}")
         if self.positions == "views":
             return given
         if self.layout == "next":

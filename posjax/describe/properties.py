@@ -210,7 +210,9 @@ def _call_on_tile(e: Encoding, params: Params, qkv, site: Site) -> None:
         raise HookError(
             f"rotate or product {'needs' if resized else 'does not need'} HEAD_DIM, which is {'not ' * kept}declared"
         )
-    shaped("value", e.value(params, v, site), "[S, K, E]", v.shape)
+    value = e.value(params, v, site)
+    words, sized = ("[S, K, E]", v.shape) if kept else ("[S, K] by any size", (*v.shape[:2], *np.shape(value)[2:3]))
+    shaped("value", value, words, sized)
     product = shaped("product", e.product(turned[0], q_site, turned[1], site), "[H, T, S]", logits)
     bias = e.bias(params, q, q_site, k, site)
     shaped("bias", bias, "[H, T, S], [1, T, S] or a number", logits, (1, *logits[1:]), ())
@@ -223,7 +225,7 @@ def _call_on_tile(e: Encoding, params: Params, qkv, site: Site) -> None:
     seen = jnp.ones(logits[1:], bool)
     weights = shaped("weigh", e.weigh(params, product + bias, seen, q_site, site), "[H, T, S]", logits)
     shaped("read", e.read(params, weights, q_site, site), "[T, H, E] or a number", read, ())
-    shaped("output", e.output(params, jnp.ones(read), q_site), "[T, H, E]", read)
+    shaped("output", e.output(params, jnp.ones((*read[:2], value.shape[2])), q_site), "[T, H, E]", read)
 
 
 def placed_sites_are_well_formed(runs: Runs) -> float:

@@ -119,7 +119,7 @@ def box(extent: tuple[int, ...], shift: int | tuple[int, ...] = 0, prefix: int =
 
 
 def with_relation(encoding: Encoding, site: Site) -> Site:
-    """The site, with a relation where the encoding needs one: a camera of each token, or a graph.
+    """The site, with a relation where the encoding needs one: a camera of each token, of each view on three axes, or a graph.
 
     Of the graph tokens are nodes, and edges lead to the next places.
     """
@@ -127,7 +127,8 @@ def with_relation(encoding: Encoding, site: Site) -> Site:
         return site
     position = np.asarray(axes(site))
     if Needs.CAMERAS in encoding.needs:
-        return site._replace(relation=_cameras(len(position)))
+        index = position[:, 0] - position[:, 0].min() if position.shape[1] == 3 else np.arange(len(position))
+        return site._replace(relation=tokens_at(_cameras(len(position)), index.astype(np.int32)))
     distance = np.abs(position[:, None] - position[None]).sum(axis=2).astype(np.int32)
     return site._replace(relation=Relation(np.arange(len(position), dtype=np.int32), distance))
 

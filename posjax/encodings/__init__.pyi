@@ -21,6 +21,7 @@ from posjax.encodings.bias_network import SwinV2 as swin_v2
 from posjax.encodings.cameras import Gta as gta
 from posjax.encodings.cameras import Plucker as plucker
 from posjax.encodings.cameras import Prope as prope
+from posjax.encodings.cameras import RayRope as rayrope
 from posjax.encodings.contextual import CoPE as cope
 from posjax.encodings.contextual import Inkling as inkling
 from posjax.encodings.contextual import Shaw as shaw
@@ -215,6 +216,7 @@ __all__ = [
     "random_walk",
     "randomized",
     "raster",
+    "rayrope",
     "register_rope",
     "repo",
     "rerope",

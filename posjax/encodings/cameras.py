@@ -6,22 +6,36 @@
 A camera's frame has x to the right, y down and z forward, as in OpenCV.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Float32
+from jaxtyping import Float, Float32, Int32
 
 from posjax.encoding import Array, Camera, Encoding, Needs, Params, Site
 from posjax.encodings.angles import angles, geometric
 from posjax.encodings.pairs import linear, linear_init
 from posjax.encodings.placement import standing
-from posjax.encodings.rotary import rotated
+from posjax.encodings.rotary import rotated, rotated_by_pairs
 from posjax.encodings.rotary_learned import matrix_product
 from posjax.encodings.tables import added
 from posjax.spec import register
+
+
+@dataclass(frozen=True)
+class _OfPatches(Encoding):
+    """The base of encodings that read which share of its image a patch is."""
+
+    ranges = "height >= 1", "width >= 1"
+
+    height: int
+    width: int
+
+    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
+        return replace(self, height=new_grid[-2], width=new_grid[-1]), params
 
 
 class _Cameras(Encoding):
@@ -55,9 +69,7 @@ class _Cameras(Encoding):
 
     def _matrices(self, params: Params, site: Site) -> tuple[jax.Array, jax.Array]:
         """P and its inverse: the identity for tokens that stand nowhere."""
-        camera, stands = camera_of(self, site), jnp.asarray(standing(site))[:, None, None]
-        view = jnp.where(stands, camera.view, jnp.eye(4, dtype=jnp.float32))
-        lens = jnp.where(stands[:, 0], camera.lens, np.float32([1, 1, 0, 0]))
+        view, lens = _cameras(self, site)
         return self.matrices(params, view, inverted(view), lens)
 
     def _moved(self, x: Float[Array, "T H D"], matrix: Float32[jax.Array, "T 4 4"], site: Site, sign: int):
@@ -118,12 +130,12 @@ class Prope(_Cameras):
 
 @register("gta")
 @dataclass(frozen=True)
-class Gta(_Cameras):
+class Gta(_Cameras, _OfPatches):
     """GTA, geometric transform attention: attention sees the rigid motion between two cameras, and rotations of patches.
 
-    Miyato et al. (2023), arXiv 2310.10375, ICLR 2024, with SE(3) and SO(2) on half of the channels each, as on CLEVR-TR in
-    the authors' code (autonomousvision/gta, source/utils/gta.py). Its rotation by a representation of SO(3), of other
-    experiments there, is not here. T_i takes the world to the camera, with its translation times a learned a; the first half
+    Miyato et al. (2023), arXiv 2310.10375, ICLR 2024, with SE(3) and SO(2) on half of the channels each, as the authors' code
+    has it for CLEVR-TR and MSN-Hard (autonomousvision/gta, source/utils/gta.py). Its variant with a representation of SO(3)
+    beside them is not here. T_i takes the world to the camera, with its translation times a learned a; the first half
     of a head's channels is multiplied in groups of four, as in `prope(intrinsics=False)`. Pairs (2c, 2c + 1) of the other
     half turn by 2 pi 2^-f times row / height and column / width in turn, f = D/8 - 1, ..., 0. Values and outputs are
     transformed too. It does not see the focal length. Of tokens that stand nowhere see `prope`.
@@ -143,16 +155,9 @@ class Gta(_Cameras):
         r" T = \begin{pmatrix} R & a\,t \\ 0 & 1 \end{pmatrix}",
         r"x'_{f,y} = x_{f,y}\,e^{2\pi i\,2^{-f} m_y/H},\quad x'_{f,x} = x_{f,x}\,e^{2\pi i\,2^{-f} m_x/W}",
     )
-    ranges = "height >= 1", "width >= 1"
-
-    height: int
-    width: int
 
     def init(self, key, dims):
         return {"translation": jnp.full(1, 0.01, jnp.float32)}
-
-    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
-        return replace(self, height=new_grid[-2], width=new_grid[-1]), params
 
     def matrices(self, params, view, inverse, lens):
         moves = np.outer([1, 1, 1, 0], [0, 0, 0, 1]).astype(bool)
@@ -170,7 +175,7 @@ class Gta(_Cameras):
 
 @register("plucker")
 @dataclass(frozen=True)
-class Plucker(Encoding):
+class Plucker(_OfPatches):
     """Adds a linear map of the ray through a patch's centre in Plücker coordinates (d, o x d): C r + c.
 
     d is the ray's unit direction and o the camera's centre, both in the world's frame: the plain way to tell a transformer
@@ -195,30 +200,170 @@ class Plucker(Encoding):
     dimensions = (2, 3)
     relative = False
     needs = Needs.RELATION | Needs.CAMERAS
-    ranges = "height >= 1", "width >= 1"
-
-    height: int
-    width: int
 
     def init(self, key, dims):
         return linear_init(key, 6, dims.width)
 
-    def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
-        return replace(self, height=new_grid[-2], width=new_grid[-1]), params
-
     def embed(self, params, x, site):
-        camera, stands = camera_of(self, site), jnp.asarray(standing(site))[:, None]
+        view, lens = _cameras(self, site)
         place = jnp.asarray(self.coordinates(site)[:, -2:], jnp.float32)
-        lens = jnp.where(stands, camera.lens, np.float32([1, 1, 0, 0]))
         middle = (place + 0.5) / np.float32([self.height, self.width]) - 0.5
         ahead = jnp.stack([(middle[:, 1 - a] - lens[:, 2 + a]) / lens[:, a] for a in (0, 1)], axis=1)
         ahead = jnp.concatenate([ahead, jnp.ones_like(ahead[:, :1])], axis=1)
-        rotation = jnp.where(stands[..., None], camera.view[:, :3, :3], jnp.eye(3, dtype=jnp.float32))
-        ray = jnp.einsum("tji,tj->ti", rotation, ahead, precision="highest")
+        ray = jnp.einsum("tji,tj->ti", view[:, :3, :3], ahead, precision="highest")
         ray = ray / jnp.linalg.norm(ray, axis=1, keepdims=True)
-        centre = -jnp.einsum("tji,tj->ti", rotation, camera.view[:, :3, 3], precision="highest")
+        centre = inverted(view)[:, :3, 3]
         code = linear(params, jnp.concatenate([ray, jnp.cross(centre, ray)], axis=1))
-        return added(x, jnp.where(stands, code, 0.0), site)
+        return added(x, jnp.where(jnp.asarray(standing(site))[:, None], code, 0.0), site)
+
+
+@register("rayrope")
+@dataclass(frozen=True)
+class RayRope(_OfPatches):
+    """RayRoPE: rotations by points on the rays of a patch, as the camera of each query sees them.
+
+    Wu et al. (2026), arXiv 2601.15275, and the defaults of the authors' code (Lucas-707/RayRoPE, pos_enc/rayrope.py). Of each
+    patch a layer predicts from its input the log of a depth, and how far it may be off. A token's coordinates in a frame are
+    the centre of its camera; of the points at that depth on the rays through the first corners of the patch the first two
+    components of their unit directions in the image; and their depths, at most 10. Of C coordinates, coordinate p mod C times
+    2 pi b^floor(p / C) over 4, 8 or 80 turns pair p of a head, channels (p, p + D/2), backwards. Cosines and sines are means
+    between the angles of the nearest and of the farthest depth. Queries, keys, values and outputs are turned in the frame of
+    the query's camera, so a change of the world's frame changes nothing.
+
+    Keys and values differ from frame to frame and are held once for each: attention costs that of heads of (views + 1) D
+    channels. The code calls attention once for each camera. Between angles less than 0.01 apart it takes the first one, not
+    the mean; we take the mean. Its head dims are multiples of 2 C = 24; here any even one does.
+
+    Positions are (view, row, column), and all tokens of a view have one camera. A query reads keys in the frame of the keys
+    of its own view, so there must be some. Tokens that stand nowhere see all keys as they are.
+
+    Args:
+      height, width: patches of an image. `resized` sets the new grid's.
+      views: the largest number of views of a scene.
+      rays: of a patch, through the first of its corners (0, 0), (0, 1), (1, 0).
+      base: b.
+
+    Parameters: {"kernel": [M, 2], "bias": [2]}, of the log depth and how far it is off; 0 and (0, 3) at first as in the code,
+    where each layer learns its own.
+
+    Raises:
+      ValueError: for a site without a `Camera`, an odd head_dim, views, a height or width below 1, rays outside 1 ... 3.
+    """
+
+    family = "rotary"
+    formula = (
+        r"q'_i = \bar R_{ii}\,q_i,\quad k'_{ij} = \bar R_{ij}\,k_j,\quad"
+        r" o_i = \bar R_{ii}^\top \sum_j a_{ij}\,\bar R_{ij}\,v_j,\quad"
+        r" \bar R_{ij} = E_d\left[R(-x_{ij}(d))\right]",
+        r"x_{ij}(d) = \left(T_i\,c_j,\ \frac{P_i\,X_j(d)}{|P_i\,X_j(d)|},\ z(T_i\,X_j(d))\right),\quad"
+        r" |\log d - \mu_j| \le \sigma_j",
+    )
+
+    dimensions = (3,)
+    relative = False
+    needs = (
+        Needs.RELATION | Needs.CAMERAS | Needs.HEAD_DIM | Needs.DOCUMENT_LENGTH
+    )  # later views are frames of keys too
+    ranges = "views >= 1", "rays >= 1", "base > 0"
+    observes = 0
+
+    views: int
+    rays: int = 3
+    base: float = 3.0
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.rays > 3:
+            raise ValueError(f"rayrope(rays=...) must be at most 3, got {self.rays}")
+
+    def init(self, key, dims):
+        return {"kernel": jnp.zeros((dims.width, 2), jnp.float32), "bias": jnp.array([0, 3], jnp.float32)}
+
+    def observe(self, params, x, site, past=None):
+        return site._replace(state=linear(params, jnp.asarray(x, jnp.float32)).astype(jnp.float32))
+
+    def rotate(self, params, q, q_site, k, k_site):
+        own = self._turned(q, self._own_waves(q_site, q.shape[-1]))
+        chosen = jax.nn.one_hot(self._frames(q_site), self.views + 1, dtype=q.dtype)
+        return (own * chosen[:, None, :, None]).reshape(*q.shape[:2], -1), self._in_every_frame(k, k_site)
+
+    def value(self, params, v, k_site):
+        return self._in_every_frame(v, k_site)
+
+    def output(self, params, out, q_site):
+        each = out.reshape(*out.shape[:2], self.views + 1, -1)
+        own = jnp.take_along_axis(each, self._frames(q_site)[:, None, None, None], axis=2)[:, :, 0]
+        cosine, sine = self._own_waves(q_site, own.shape[-1])
+        return self._turned(own, (cosine, -sine))[:, :, 0]
+
+    def _frames(self, site: Site) -> Int32[jax.Array, " T"]:
+        """1 + the view of each token, 0 where it stands nowhere."""
+        view = jnp.asarray(self.coordinates(site)[:, 0]).astype(jnp.int32)
+        return jnp.where(standing(site), 1 + jnp.clip(view, 0, self.views - 1), 0)
+
+    def _in_every_frame(self, x: Float[Array, "S K D"], site: Site) -> Float[jax.Array, "S K C"]:
+        """x as it is, then turned in the frame of each view of its token's scene."""
+        view, lens = _cameras(self, site)
+        found = self._tokens_of_views(site)
+        turned = self._turned(x, self._waves(site, view[found], lens[found], x.shape[-1]))
+        return jnp.concatenate([x[:, :, None], turned], axis=2).reshape(*x.shape[:2], -1)
+
+    def _tokens_of_views(self, site: Site) -> Int32[jax.Array, "S V"]:
+        """A token in each view of each token's scene, or the token itself where the view has none."""
+        frame, segment = self._frames(site), jnp.asarray(site.segment)
+        place = jnp.where(frame > 0, segment * self.views + frame - 1, -1)
+        order, index = jnp.argsort(place).astype(jnp.int32), jnp.arange(len(place), dtype=jnp.int32)
+        wanted = segment[:, None] * self.views + np.arange(self.views, dtype=np.int32)
+        found = order[jnp.minimum(jnp.searchsorted(place[order], wanted), len(order) - 1)]
+        return jnp.where(place[found] == wanted, found, index[:, None])
+
+    def _own_waves(self, site: Site, dim: int):
+        view, lens = _cameras(self, site)
+        return self._waves(site, view[:, None], lens[:, None], dim)
+
+    def _waves(self, site: Site, view: Float32[Array, "T F 4 4"], lens: Float32[Array, "T F 4"], dim: int):
+        """The mean cosines and sines [T, F, D/2] of tokens in F frames each."""
+        if dim % 2:
+            raise ValueError(f"{self} turns pairs of channels: head_dim must be even, got {dim}")
+        seen = self._coordinates_in(site, view, lens)  # [T, F, 2, C], of the nearest and the farthest depth
+        pair = np.arange(dim // 2)
+        period = np.repeat([4.0, 8.0, 80.0], [3, 2 * self.rays, self.rays])
+        wave = 2 * np.pi * self.base ** (pair // len(period)) / period[pair % len(period)]
+        angle = seen[..., pair % len(period)] * wave.astype(np.float32)
+        angle = jnp.where(jnp.asarray(standing(site))[:, None, None, None], angle, 0.0)
+        middle, half = angle.mean(axis=2), (angle[:, :, 1] - angle[:, :, 0]) / 2
+        small = jnp.abs(half) < 1e-2  # where the slope of sin(h) / h, as of jnp.sinc, is lost in rounding
+        over = jnp.where(small, 1.0, half)
+        shrunk = jnp.where(small, 1 - half**2 / 6, jnp.sin(over) / over)
+        return shrunk * jnp.cos(middle), shrunk * jnp.sin(middle)
+
+    def _coordinates_in(self, site: Site, view, lens) -> Float32[jax.Array, "T F 2 C"]:
+        own_view, own_lens = _cameras(self, site)
+        corner = (
+            jnp.asarray(self.coordinates(site)[:, None, 1:], jnp.float32)
+            + np.float32([(0, 0), (0, 1), (1, 0)])[: self.rays]
+        )
+        place = (corner / np.float32([self.height, self.width]) - 0.5)[..., ::-1]
+        ahead = (place - own_lens[:, None, 2:]) / own_lens[:, None, :2]  # [T, R, 2]
+        ends = site.state[:, :1] + site.state[:, 1:] * np.float32([-1, 1])
+        nearness = 1 / jnp.clip(jnp.exp(jnp.minimum(ends, 3.0)), 1e-2)[:, None, :, None]  # [T, 1, 2, 1]
+        moves = jnp.einsum("tfij,tjk->tfik", view, inverted(own_view), precision="highest")
+        ray = jnp.einsum("tfij,trj->tfri", moves[..., :3, :2], ahead, precision="highest") + moves[:, :, None, :3, 2]
+        point = ray[:, :, None] + moves[:, :, None, None, :3, 3] * nearness[..., None]  # homogeneous, w = nearness
+        x, y, z = jnp.moveaxis(point, -1, 0)  # [T, F, 2, R]
+        fx, fy, cx, cy = jnp.moveaxis(lens[:, :, None, None], -1, 0)
+        image = jnp.stack([fx * x + cx * z, fy * y + cy * z, z], axis=-1)
+        direction = (image / (jnp.linalg.norm(image, axis=-1, keepdims=True) + 1e-6))[..., :2]
+        depth = jnp.minimum(jnp.sqrt(z**2 + 1e-9) / nearness, 10.0)
+        centre = jnp.broadcast_to(moves[:, :, None, :3, 3], (*depth.shape[:3], 3))
+        return jnp.concatenate([centre, direction.reshape(*depth.shape[:3], -1), depth], axis=-1)
+
+    @staticmethod
+    def _turned(x: Float[Array, "T H D"], waves) -> Float[jax.Array, "T H F D"]:
+        """x turned backwards in each of F frames."""
+        cosine, sine = (wave[:, :, None] for wave in waves)
+        turned = functools.partial(rotated_by_pairs, "half")
+        return jax.vmap(turned, in_axes=(None, 1, 1), out_axes=2)(x, cosine, -sine)
 
 
 def camera_of(encoding: Encoding, site: Site) -> Camera:
@@ -233,6 +378,13 @@ def camera_of(encoding: Encoding, site: Site) -> Camera:
             "posjax.encodings.cameras.scene(views, intrinsics, image_size, patches)"
         )
     return site.relation
+
+
+def _cameras(encoding: Encoding, site: Site) -> tuple[Float32[jax.Array, "T 4 4"], Float32[jax.Array, "T 4"]]:
+    """The motions and lenses of tokens; the identity for those that stand nowhere."""
+    camera, stands = camera_of(encoding, site), jnp.asarray(standing(site))[:, None]
+    view = jnp.where(stands[..., None], camera.view, jnp.eye(4, dtype=jnp.float32))
+    return view, jnp.where(stands, camera.lens, np.float32([1, 1, 0, 0]))
 
 
 def inverted(view: Float32[Array, "T 4 4"]) -> Float32[jax.Array, "T 4 4"]:

@@ -16,9 +16,9 @@ from posjax.models.transformer import BlockModel, TokenHead, embedded, tied_logi
 class Encoder(BlockModel):
     """A bidirectional transformer: tokens [B, T] at `site` (leaves [B, T, ...] or [T, ...]) to logits [B, T, V], float32.
 
-    Every token sees all tokens of its document. Placement "post" with `embedding_norm` is BERT (Devlin et al. 2018, arXiv
-    1810.04805), "pre" with first_norm=False ModernBERT (Warner et al. 2024, arXiv 2412.13663). Unless the placement is
-    "post", there is a norm behind the last block.
+    Every token sees all tokens of its document. Of tokens [B, T, P] the embeddings of a place are added up. Placement "post"
+    with `embedding_norm` is BERT (Devlin et al. 2018, arXiv 1810.04805), "pre" with first_norm=False ModernBERT (Warner et
+    al. 2024, arXiv 2412.13663). Unless the placement is "post", there is a norm behind the last block.
 
     Args:
       vocab_size: V.
@@ -85,7 +85,7 @@ class Encoder(BlockModel):
 
     def __call__(
         self,
-        tokens: Int32[Array, "B T"],
+        tokens: Int32[Array, "B T *P"],
         site: Site,
         types: Int32[Array, "B T"] | None = None,
         *,
@@ -101,7 +101,7 @@ class Encoder(BlockModel):
 
     def features(
         self,
-        tokens: Int32[Array, "B T"],
+        tokens: Int32[Array, "B T *P"],
         site: Site,
         types: Int32[Array, "B T"] | None = None,
         *,

@@ -246,16 +246,17 @@ def layer_hosts(pattern: tuple[Encoding, ...], depth: int, injection: str) -> li
     return hosts
 
 
-def embedded(embedding: nn.Embed, tokens: Int32[Array, "B T"]) -> Float[jax.Array, "B T M"]:
-    """Returns the rows of the tokens; in a mesh with explicit axes they are split as the tokens are.
+def embedded(embedding: nn.Embed, tokens: Int32[Array, "B T *P"]) -> Float[jax.Array, "B T M"]:
+    """Returns the rows of the tokens, of P tokens at a place their sum; in a mesh with explicit axes split as the tokens.
 
     A row's gradient is a sum over its tokens in the dtype of the table: in bfloat16 it stops growing at 256 equal terms.
     """
-    return _rows(jnp.asarray(embedding.embedding), tokens).astype(embedding.dtype)
+    rows = _rows(jnp.asarray(embedding.embedding), tokens).astype(embedding.dtype)
+    return rows if tokens.ndim == 2 else rows.sum(axis=2)
 
 
 @split_by_compiler(lambda given: spec_of(given["tokens"]))
-def _rows(table: Float[Array, "V M"], tokens: Int32[Array, "B T"]) -> Float[jax.Array, "B T M"]:
+def _rows(table: Float[Array, "V M"], tokens: Int32[Array, "B T *P"]) -> Float[jax.Array, "B T *P M"]:
     return jnp.take(table, tokens, axis=0)
 
 

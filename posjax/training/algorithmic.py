@@ -121,8 +121,8 @@ class Algorithmic:
         return (losses * batch["weight"]).sum(), batch["weight"].sum()
 
     def score(self, params, batch):
-        logits, weight = self.logits(params, batch), batch["weight"]
-        right = logits.argmax(axis=-1) == batch["targets"]
+        right = self.logits(params, batch).argmax(axis=-1) == batch["targets"]
+        right, weight = (x.reshape(len(x), -1) for x in (right, batch["weight"]))
         has_answer = (weight > 0).any(axis=1)
         return {
             "accuracy": (right * weight).sum(),
@@ -145,7 +145,10 @@ class Algorithmic:
         return found
 
     def logits(self, params, batch, **options):
-        return self.model.apply({"params": params}, batch["tokens"], _site(batch), **options)
+        logits = self.model.apply({"params": params}, batch["tokens"], _site(batch), **options)
+        if not self._rows.pixels:
+            return logits
+        return logits[..., : self._rows.vocab_size].reshape(*batch["targets"].shape, -1)
 
 
 def _site(batch) -> Site:

@@ -11,12 +11,13 @@ import oracle
 import pytest
 from cases import CASES, DEEP, FIRST, HEAD_DIM, HEADS, WIDTH, forward, params_of, params_of_long, setting, ways
 from drawn import drawn
-from members import LINE, MEMBERS, VALUES, Case
+from members import MEMBERS, VALUES, Case
 
 import posjax as pj
 from posjax.describe.properties import PROPERTIES, NotApplicable, Property, check_one, gap
 from posjax.describe.runs import Runs, layer
 from posjax.describe.worlds import World, normal
+from posjax.encoding import axes
 
 
 def attention_is_by_the_paper(runs: Runs) -> float:
@@ -121,7 +122,7 @@ def test_dimensions_are_as_declared(name):
     """A position of one more axis, or one less, is refused, by the name of the encoding."""
     encoding = pj.parse(MEMBERS[name].variants[0].spec)
     declared = [case for case in MEMBERS[name].variants if pj.parse(case.spec) == encoding]
-    assert {1 if case.kind == LINE else 2 for case in declared} <= {*encoding.dimensions}
+    assert {axes(setting(case)[2]).shape[1] for case in declared} <= {*encoding.dimensions}
     _, dims, site = setting(declared[0])
     x, weights = np.zeros((14, WIDTH), np.float32), np.zeros((3, WIDTH, HEADS, HEAD_DIM), np.float32)
     for num_axes in {1, 2, 3} - {*encoding.dimensions}:

@@ -73,6 +73,50 @@ class GtaOracle(PropeOracle):
                 yield start, start + 1, -turn
 
 
+class RayRopeOracle(Oracle):
+    """D_ii q_i.(D_ij k_j) and D_ii^T D_ij v_j, with 2 x 2 blocks that are means over the angles between two depths."""
+
+    def observe(self, row):
+        kernel, bias = (np.asarray(self.params[name], np.float64) for name in ("kernel", "bias"))
+        self.log_depth = (row.x @ kernel + bias) @ [[1, 1], [-1, 1]]  # of the nearest and the farthest point
+
+    def transform(self, row, head, i, j, q, k):
+        return self.seen(row, i, i, len(q)) @ q, self.seen(row, i, j, len(k)) @ k
+
+    def carried(self, row, head, i, j, v):
+        return self.seen(row, i, i, len(v)).T @ self.seen(row, i, j, len(v)) @ v
+
+    def seen(self, row, i, j, dim):
+        matrix, half = np.eye(dim), dim // 2
+        if row.position[i] is None or row.position[j] is None:
+            return matrix
+        ends = [self.coordinates(row, i, j, end) for end in (0, 1)]
+        for pair in range(half):
+            octave, which = divmod(pair, len(ends[0]))
+            (near, period), (far, _) = (end[which] for end in ends)
+            a, b = (2 * math.pi * x * self.e.base**octave / period for x in (near, far))
+            apart = abs(b - a) > 1e-5
+            cos = (math.sin(b) - math.sin(a)) / (b - a) if apart else math.cos((a + b) / 2)
+            sin = (math.cos(a) - math.cos(b)) / (b - a) if apart else math.sin((a + b) / 2)
+            matrix[np.ix_([pair, pair + half], [pair, pair + half])] = [[cos, sin], [-sin, cos]]
+        return matrix
+
+    def coordinates(self, row, i, j, end):
+        """(coordinate, its longest period) of token j in the frame of token i, at one end of its depths."""
+        to_world = np.linalg.inv(motion(row, j))
+        depth = max(math.exp(min(self.log_depth[j, end], 3)), 0.01)
+        found = [(x, 4) for x in (motion(row, i) @ to_world[:, 3])[:3]]
+        depths = []
+        for x, y in ((0, 0), (1, 0), (0, 1))[: self.e.rays]:
+            u, v = (row.position[j][2] + x) / self.e.width - 0.5, (row.position[j][1] + y) / self.e.height - 0.5
+            ray = np.linalg.solve(lens(row, j), [u, v, 1])
+            point = motion(row, i) @ to_world @ [*(depth * ray), 1]
+            image = lens(row, i) @ point[:3]
+            found += [(x, 8) for x in image[:2] / np.linalg.norm(image)]
+            depths.append((min(abs(point[2]), 10), 80))
+        return found + depths
+
+
 class PluckerOracle(Oracle):
     """The direction and the moment of the ray, of a second point on it in the world."""
 
@@ -101,5 +145,12 @@ MEMBERS = {
         decoder="",
     ),
     "gta": Member(grids("gta(height=6, width=7)"), GtaOracle, SIDES, vit="", decoder=""),
+    "rayrope": Member(
+        grids("rayrope(views=2, height=6, width=7, rays=1)", "rayrope(views=3, height=6, width=7, base=2)"),
+        RayRopeOracle,
+        SIDES | {"views": st.integers(1, 4), "rays": st.integers(1, 3), "base": st.floats(1, 10)},
+        vit="",
+        decoder="",
+    ),
     "plucker": Member(grids("plucker(height=6, width=7)"), PluckerOracle, SIDES, vit="", decoder=""),
 }

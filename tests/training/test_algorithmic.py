@@ -80,11 +80,12 @@ def test_cameras_reach_the_encoding():
     task = make_task(small_problems(**given, data__shortest=1, data__length=1, model__num_heads=1))
     params = drawn(task.init, jax.random.key(0), spread=0.5)
     batch = next(task.evaluation()["novel_view@1"])
-    assert ((batch["tokens"] == 6) == (batch["position"][..., 0] == 0))[
-        batch["segment"] > 0
-    ].all()  # the new view is blank
+    blank = batch["tokens"] % 8 == 6
+    assert (blank == (batch["position"][..., :1] == 0)).all()  # the new view
+    assert (batch["tokens"] // 8 == np.arange(16)).all()  # each pixel of a patch has tokens of its own
     forward = jax.jit(lambda *given: task.logits(*given))
     out = forward(params, batch)
+    assert out.shape == (*batch["targets"].shape, 8)
     for name in ("view", "lens"):
         assert jnp.abs(forward(params, batch | {name: batch[name][:, ::-1]}) - out).max() > 1e-3
 

@@ -18,6 +18,7 @@ _ARGUMENTS = {
     "index": lambda n: 1,
     "height": lambda n: round(n**0.5),
     "width": lambda n: round(n**0.5),
+    "views": lambda n: round(n ** (1 / 3)),
     "block_size": lambda n: n // 16,
     "floor_scale": lambda n: n // 4,
     "max_position": lambda n: 4 * n,

@@ -109,7 +109,7 @@ CLAIMS = [each for study in KNOWN for each in study.claims]
 
 def test_claims_of_configs_are_data_that_can_be_read():
     names = [each.id for each in CLAIMS]
-    assert len(set(names)) == len(names) == 155
+    assert len(set(names)) == len(names) == 156
     questions = [question for study in KNOWN for question in study.questions]
     assert {name for question in questions for name in question.claims} <= {*names}
     for each in CLAIMS:
