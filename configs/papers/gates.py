@@ -11,6 +11,8 @@ Cost: a step of 4,096 bytes takes about 0.1 s of a CPU core for each seed, and t
 core for the 22 rows with six seeds.
 """
 
+from collections.abc import Callable
+
 from ml_collections import ConfigDict, config_dict
 
 from configs.papers import size
@@ -86,13 +88,13 @@ QIU = Source("Qiu et al.", 2025, "2505.06708")
 GODAVARTI = Source("Godavarti", 2026, "2606.24975")
 GU = Source("Gu et al.", 2024, "2410.10781")
 _AT = "0.05M"  # the size that the claims are read at
+_LARGER = ("0.1M", "0.4M")
 _LOSS = Table("gates", _AT, "loss in sliding windows")
-_LAYERS = range(size.SIZES[_AT][1])
 
 
-def _first(row: str) -> Contrast:
-    """Returns a row's attention on the first token, the mean over its layers."""
-    return mean([Table("gates", _AT, "attention on the first token")(row, layer) for layer in _LAYERS])
+def _first(row: str, at: str = _AT) -> Contrast:
+    """Returns a row's attention on the first token at a size, the mean over its layers."""
+    return mean([Table("gates", at, "attention on the first token")(row, layer) for layer in range(size.SIZES[at][1])])
 
 
 def _rise(row: str, at: int, read: str = "") -> Contrast:
@@ -103,6 +105,16 @@ def _rise(row: str, at: int, read: str = "") -> Contrast:
 def _gain(row: str, other: str, at: int = _LENGTH) -> Contrast:
     """Returns the loss of a row less that of another."""
     return _LOSS(row, at) - _LOSS(other, at)
+
+
+def _larger(contrast: Callable[[str], Contrast], what: str) -> tuple[Looked, ...]:
+    """Looks at what `contrast` makes of each larger size."""
+    return tuple(Looked(contrast(at), f"{what}, at {at}") for at in _LARGER)
+
+
+def _loss_of_gate(at: str) -> Contrast:
+    loss = Table("gates", at, "loss in sliding windows")
+    return loss("rope gate", _LENGTH) - loss("rope", _LENGTH)
 
 
 _ALL = tuple(_ENCODINGS)
@@ -120,6 +132,7 @@ CLAIMS = (
         follow_up=(
             *(Looked(_first(row), f"on the first token, {row}") for row in ("rope", "rope gate", "rope gate by head")),
             *(Looked(_first(f"{row} gate") - _first(row), f"gate, {row}") for row in _ALL if row != "rope"),
+            *_larger(lambda at: _first("rope gate", at) - _first("rope", at), "gate, rope"),
         ),
     ),
     Claim(
@@ -132,6 +145,7 @@ CLAIMS = (
         follow_up=(
             Looked(_gain("rope gate by head", "rope"), "gate by head, which has hardly more parameters"),
             *(Looked(_gain(f"{row} gate", row), row) for row in _ALL if row != "rope"),
+            *_larger(_loss_of_gate, "rope"),
         ),
     ),
     Claim(
@@ -152,7 +166,10 @@ CLAIMS = (
         "abstract, sinks as biases of keys; our own control of the gate, no number",
         "A learned sink takes attention from the first token too, under RoPE.",
         (below(_first("rope sink") - _first("rope")),),
-        follow_up=(Looked(_first("rope gate sink") - _first("rope gate"), "sink, beside a gate"),),
+        follow_up=(
+            Looked(_first("rope gate sink") - _first("rope gate"), "sink, beside a gate"),
+            Looked(_first("rope sink", "0.1M") - _first("rope", "0.1M"), "sink, at 0.1M"),
+        ),
         role=CONTROL,
     ),
     Claim(

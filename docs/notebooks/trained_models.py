@@ -82,7 +82,7 @@ def losses(run, spec, length):
     model, params = with_encoding(
         run.model, run.of(0), spec, lambda changed: changed.init(jax.random.key(0), *changed.example())["params"]
     )
-    windows = jax.numpy.asarray(text[: 16 * (length + 1)].reshape(16, length + 1))
+    windows = jax.numpy.asarray(text[: 16 * (length + 1)].reshape(16, length + 1), "int32")
     logits = jax.jit(model.apply)({"params": params}, windows[:, :-1], pj.sites(length))
     return float(optax.softmax_cross_entropy_with_integer_labels(logits, windows[:, 1:]).mean())
 

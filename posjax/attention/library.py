@@ -22,6 +22,7 @@ from posjax.mask import Term, near
 
 _AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
 _BLOCKS = (1024, 896, 768, 640, 512)  # tokens a side of its blocks: larger ones do not fit a TPU's vector memory
+_WIDE, _BLOCKS_OF_WIDE = 256, (256, 128)  # channels of a head for which those are too large: rayrope's
 _FUSED = 4  # most blocks of keys for one kernel of all gradients, which holds the gradient of queries once a block
 
 
@@ -113,8 +114,9 @@ def splash(
     from jax.experimental.pallas.ops.tpu.splash_attention import SegmentIds
 
     (length, heads, _), causal = x.rotated_q.shape, x.q_order is not None
-    blocks = [side_of_block(length, _BLOCKS), side_of_block(len(x.rotated_k), _BLOCKS)]
     q, k = x.rotated_q * scale, x.rotated_k
+    sides = _BLOCKS if max(k.shape[2], x.v.shape[2]) <= _WIDE else _BLOCKS_OF_WIDE
+    blocks = [side_of_block(length, sides), side_of_block(len(k), sides)]
     if "bias" in encoding.hooks:
         q, k = _with_channels(q, k, part.own_heads(encoding.potential(x.params, x.k_site, part.all_heads(heads)), 1))
     queries = _laid_out(q, blocks[0])

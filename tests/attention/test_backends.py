@@ -13,7 +13,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, NamedSharding, PartitionS
 from test_blockwise import close
 
 import posjax as pj
-from posjax.attention import Asked, Backend, ContextParallel, backends, register
+from posjax.attention import Asked, Backend, ContextParallel, backends, library, register
 from posjax.attention.attend import transform
 from posjax.attention.choose import choose
 from posjax.attention.dense import Operands, dense, visible
@@ -129,6 +129,18 @@ def test_gradients_of_sinks_in_splash_are_single_precision():
         return jnp.sum(out.astype(jnp.float32))
 
     assert {leaf.dtype.name for leaf in jax.tree.leaves(jax.eval_shape(jax.grad(loss), params))} == {"float32"}
+
+
+@pytest.mark.parametrize(("width", "largest"), [(256, 1024), (896, 256)])
+def test_blocks_of_wide_heads_are_small_in_splash(width, largest, monkeypatch):
+    """A TPU's vector memory does not hold 768 tokens of 896 channels, which `rayrope` makes for 13 views."""
+    asked, site, kernel = [], pj.sites(2048), library._splash_kernel
+    monkeypatch.setattr(library, "_splash_kernel", lambda *sizes: asked.append(sizes[2]) or kernel(*sizes))
+    x = jax.ShapeDtypeStruct((2048, 1, width), jnp.float32)
+    jax.eval_shape(
+        lambda x: splash(pj.parse("none"), Operands((), x, x, x, x, x, site, site, None, None), scale=1.0), x
+    )
+    assert asked == [[largest, largest]]
 
 
 def test_splash_hides_later_keys_of_other_tokens():
