@@ -284,11 +284,11 @@ class Needs(enum.Flag):
     WHOLE_POSITIONS = enum.auto()  # positions are integers: they are looked up
     WHOLE_DOCUMENT = enum.auto()  # `place` needs all tokens of a document at once: no cached decoding
     BOTH_DIRECTIONS = enum.auto()  # `embed` reads other tokens, later ones too: no causal models
-    DOCUMENT_LENGTH = enum.auto()  # keys are seen by how many there are, or by which: caches keep all, untransformed
+    DOCUMENT_LENGTH = enum.auto()  # what is done to a key depends on all keys: caches keep them all, untransformed
     WHOLE_ROWS = enum.auto()  # `bias` or `product` needs all the keys of a query in one tile, as `weigh` always does
     SINK_OF_QUERIES = enum.auto()  # `sink` returns a logit of each query and head
     EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it
-    HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given; `value` may too
+    HEAD_DIM = enum.auto()  # `rotate` returns another head dim than it was given; with DOCUMENT_LENGTH `value` may too
     WHOLE_HEAD = enum.auto()  # `rotate` scales queries or appends channels: it is never given a part of a head
     RELATION = enum.auto()  # `site.relation` says how pairs of tokens are related: a graph, or with CAMERAS the cameras
     CAMERAS = enum.auto()  # `site.relation` is a `posjax.encoding.Camera` of each token
@@ -377,7 +377,7 @@ class Encoding:
     def value(self, params: Params, v: Float[Array, "S K E"], k_site: Site) -> Float[Array, "S K C"]:
         """Transforms values, each by its own site, before they are summed. The heads are the key heads of `rotate`.
 
-        C is E, unless it needs `HEAD_DIM` and `output` makes E of C channels.
+        C may differ from E if it needs `HEAD_DIM` and `DOCUMENT_LENGTH`, and `output` returns E channels.
         """
         return v
 
@@ -671,6 +671,9 @@ class Sum(Composition):
     def __post_init__(self):
         if sum(Needs.HEAD_DIM in part.needs for part in self.parts) > 1:
             raise ValueError(f"only one part of a sum can turn queries and keys into another head dim: {self}")
+        wide = [part for part in self.parts if Needs.HEAD_DIM in part.needs and "value" in part.hooks]
+        if wide and "read" in self.hooks:
+            raise ValueError(f"{wide[0]} makes other channels of values, and a part of {self} reads beside them")
         weighing = [part for part in self.parts if "weigh" in part.hooks]
         if len(weighing) > 1:
             raise ValueError(f"only one part of a sum can stand for the softmax: {self}; leave {weighing[1]} out")
@@ -719,17 +722,14 @@ class Sum(Composition):
             if acting:
                 return acting[0](**content)
             return getattr(Encoding, name)(self, *[params] * hook.parameters, **named)
+        if hook.when == "around":
+            # The part that leaves another head dim goes last: the others transform the one that the model has.
+            wide = [Needs.HEAD_DIM in part.needs for part in self.parts]
+            calls = [call for last in (False, True) for call, each in zip(calls, wide, strict=True) if each == last]
         for call in reversed(calls) if hook.of_parts == "reversed" else calls:
             result = call(**content)
             content = dict(zip(content, result if isinstance(result, tuple) else (result,), strict=True))
         return result
-
-    def rotate(self, params, q, q_site, k, k_site):
-        # The part that leaves another head dim goes last: the others rotate the one that the model has.
-        each = self._each(params, q_site, k_site)
-        for part, p, qs, ks in sorted(each, key=lambda one: Needs.HEAD_DIM in one[0].needs):
-            q, k = part.rotate(p, q, qs, k, ks)
-        return q, k
 
     def in_layer(self, params, project):
         return tuple(part.in_layer(p, project) for part, p in zip(self.parts, params, strict=True))

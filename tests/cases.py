@@ -97,6 +97,8 @@ def with_relation(site: pj.Site, encoding: pj.Encoding) -> pj.Site:
     """Adds a camera of each token, or a graph in two parts, of which tokens are nodes; all edges but one lead both ways."""
     random, count = np.random.default_rng(0), 16  # the graph's nodes, and more
     if Needs.CAMERAS in encoding.needs:
+        if 2 in encoding.dimensions:
+            return site._replace(relation=cameras(random, len(site.segment)))
         row, column = site.position.T
         view = np.minimum(row // 2, 1)  # two rows of the grid are one view, the others another
         position = np.stack([view, row - 2 * view, column], axis=1)

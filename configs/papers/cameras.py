@@ -48,7 +48,7 @@ def _novel_view() -> ConfigDict:
     study.data.update(name="novel_view", symbols=8, shortest=2, length=_VIEWS, positions="views")
     study.data.others = ("novel_view_zoomed",)
     study.update(eval_lengths=(2, _VIEWS, 4), steps=400, batch_size=16)
-    study.model.update(width=96, depth=2, num_heads=4, mlp_dim=192, embedding_scale=12.5)  # of the sum over 16 pixels
+    study.model.update(width=96, depth=2, num_heads=4, mlp_dim=192, embedding_scale=12.5)  # of 16 pixels: unit variance
     study.optimizer.learning_rate = 3e-3
     patch = "(axis(index=1) >> learned()) + (axis(index=2) >> learned())"
     cameras = {

@@ -87,9 +87,15 @@ def _table(name: str, config: ConfigDict) -> ConfigDict:
 QIU = Source("Qiu et al.", 2025, "2505.06708")
 GODAVARTI = Source("Godavarti", 2026, "2606.24975")
 GU = Source("Gu et al.", 2024, "2410.10781")
+
+
+def _loss_of(at: str) -> Table:
+    return Table("gates", at, "loss in sliding windows")
+
+
 _AT = "0.05M"  # the size that the claims are read at
 _LARGER = ("0.1M", "0.4M")
-_LOSS = Table("gates", _AT, "loss in sliding windows")
+_LOSS = _loss_of(_AT)
 
 
 def _first(row: str, at: str = _AT) -> Contrast:
@@ -102,19 +108,14 @@ def _rise(row: str, at: int, read: str = "") -> Contrast:
     return _LOSS(f"{row} {read}".strip(), at) - _LOSS(row, _LENGTH)
 
 
-def _gain(row: str, other: str, at: int = _LENGTH) -> Contrast:
+def _gain(row: str, other: str, at: int = _LENGTH, loss: Table = _LOSS) -> Contrast:
     """Returns the loss of a row less that of another."""
-    return _LOSS(row, at) - _LOSS(other, at)
+    return loss(row, at) - loss(other, at)
 
 
 def _larger(contrast: Callable[[str], Contrast], what: str) -> tuple[Looked, ...]:
-    """Looks at what `contrast` makes of each larger size."""
+    """Returns a contrast of each larger size, to be shown beside a claim."""
     return tuple(Looked(contrast(at), f"{what}, at {at}") for at in _LARGER)
-
-
-def _loss_of_gate(at: str) -> Contrast:
-    loss = Table("gates", at, "loss in sliding windows")
-    return loss("rope gate", _LENGTH) - loss("rope", _LENGTH)
 
 
 _ALL = tuple(_ENCODINGS)
@@ -145,7 +146,7 @@ CLAIMS = (
         follow_up=(
             Looked(_gain("rope gate by head", "rope"), "gate by head, which has hardly more parameters"),
             *(Looked(_gain(f"{row} gate", row), row) for row in _ALL if row != "rope"),
-            *_larger(_loss_of_gate, "rope"),
+            *_larger(lambda at: _gain("rope gate", "rope", loss=_loss_of(at)), "rope"),
         ),
     ),
     Claim(

@@ -22,7 +22,7 @@ from posjax.mask import Term, near
 
 _AMPERE, _HOPPER = 8.0, 9.0  # compute capabilities
 _BLOCKS = (1024, 896, 768, 640, 512)  # tokens a side of its blocks: larger ones do not fit a TPU's vector memory
-_WIDE, _BLOCKS_OF_WIDE = 256, (256, 128)  # channels of a head for which those are too large: rayrope's
+_WIDE, _BLOCKS_OF_WIDE = 256, (256, 128)  # heads of more channels, as of rayrope, take smaller blocks
 _FUSED = 4  # most blocks of keys for one kernel of all gradients, which holds the gradient of queries once a block
 
 

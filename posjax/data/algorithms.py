@@ -556,7 +556,7 @@ class Rows:
 
     @property
     def vocab_size(self) -> int:
-        """Tokens; of patches each pixel has its own."""
+        """The number of tokens; each pixel of a patch has tokens of its own."""
         return (self.symbols + _MARKS) * math.prod(self.pixels)
 
     @property

@@ -211,7 +211,8 @@ def _call_on_tile(e: Encoding, params: Params, qkv, site: Site) -> None:
             f"rotate or product {'needs' if resized else 'does not need'} HEAD_DIM, which is {'not ' * kept}declared"
         )
     value = e.value(params, v, site)
-    words, sized = ("[S, K, E]", v.shape) if kept else ("[S, K] by any size", (*v.shape[:2], *np.shape(value)[2:3]))
+    wide = not kept and Needs.DOCUMENT_LENGTH in e.needs
+    words, sized = ("[S, K] by any size", (*v.shape[:2], *np.shape(value)[2:3])) if wide else ("[S, K, E]", v.shape)
     shaped("value", value, words, sized)
     product = shaped("product", e.product(turned[0], q_site, turned[1], site), "[H, T, S]", logits)
     bias = e.bias(params, q, q_site, k, site)

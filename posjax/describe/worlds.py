@@ -119,7 +119,8 @@ def box(extent: tuple[int, ...], shift: int | tuple[int, ...] = 0, prefix: int =
 
 
 def with_relation(encoding: Encoding, site: Site) -> Site:
-    """The site, with a relation where the encoding needs one: a camera of each token, of each view on three axes, or a graph.
+    """The site, with a relation where the encoding needs one: a camera of each token, of each view where there are views, or
+    a graph.
 
     Of the graph tokens are nodes, and edges lead to the next places.
     """
@@ -128,7 +129,7 @@ def with_relation(encoding: Encoding, site: Site) -> Site:
     position = np.asarray(axes(site))
     if Needs.CAMERAS in encoding.needs:
         index = position[:, 0] - position[:, 0].min() if position.shape[1] == 3 else np.arange(len(position))
-        return site._replace(relation=tokens_at(_cameras(len(position)), index.astype(np.int32)))
+        return site._replace(relation=tokens_at(_cameras(1 + index.max()), index))
     distance = np.abs(position[:, None] - position[None]).sum(axis=2).astype(np.int32)
     return site._replace(relation=Relation(np.arange(len(position), dtype=np.int32), distance))
 

@@ -1,7 +1,7 @@
 """Positions of patches in several views of one scene: each token knows its patch and the camera that took its image.
 
     site = scene(views, intrinsics, image_size=(32, 32), patches=(8, 8))    # exact cameras, as NumPy or traced arrays
-    encoding = posjax.parse("prope()")                                      # or gta, plucker; see docs/beyond_grids.md
+    encoding = posjax.parse("prope()")                  # or gta, rayrope, plucker; see docs/beyond_grids.md
 
 A camera's frame has x to the right, y down and z forward, as in OpenCV.
 """
@@ -36,6 +36,13 @@ class _OfPatches(Encoding):
 
     def resized(self, params, old_grid, new_grid, method="torch_bicubic"):
         return replace(self, height=new_grid[-2], width=new_grid[-1]), params
+
+    def ahead(self, site: Site, lens: Float32[Array, "T 4"], points: Sequence) -> Float32[jax.Array, "T P 2"]:
+        """How far to the right and down the rays through points (row, column) of each patch lead, for a step ahead."""
+        place = jnp.asarray(self.coordinates(site)[:, None, -2:], jnp.float32) + np.float32(points)
+        return ((place / np.float32([self.height, self.width]) - 0.5)[..., ::-1] - lens[:, None, 2:]) / lens[
+            :, None, :2
+        ]
 
 
 class _Cameras(Encoding):
@@ -206,9 +213,7 @@ class Plucker(_OfPatches):
 
     def embed(self, params, x, site):
         view, lens = _cameras(self, site)
-        place = jnp.asarray(self.coordinates(site)[:, -2:], jnp.float32)
-        middle = (place + 0.5) / np.float32([self.height, self.width]) - 0.5
-        ahead = jnp.stack([(middle[:, 1 - a] - lens[:, 2 + a]) / lens[:, a] for a in (0, 1)], axis=1)
+        ahead = self.ahead(site, lens, [(0.5, 0.5)])[:, 0]
         ahead = jnp.concatenate([ahead, jnp.ones_like(ahead[:, :1])], axis=1)
         ray = jnp.einsum("tji,tj->ti", view[:, :3, :3], ahead, precision="highest")
         ray = ray / jnp.linalg.norm(ray, axis=1, keepdims=True)
@@ -222,59 +227,54 @@ class Plucker(_OfPatches):
 class RayRope(_OfPatches):
     """RayRoPE: rotations by points on the rays of a patch, as the camera of each query sees them.
 
-    Wu et al. (2026), arXiv 2601.15275, and the defaults of the authors' code (Lucas-707/RayRoPE, pos_enc/rayrope.py). Of each
-    patch a layer predicts from its input the log of a depth, and how far it may be off. A token's coordinates in a frame are
-    the centre of its camera; of the points at that depth on the rays through the first corners of the patch the first two
-    components of their unit directions in the image; and their depths, at most 10. Of C coordinates, coordinate p mod C times
-    2 pi b^floor(p / C) over 4, 8 or 80 turns pair p of a head, channels (p, p + D/2), backwards. Cosines and sines are means
-    between the angles of the nearest and of the farthest depth. Queries, keys, values and outputs are turned in the frame of
-    the query's camera, so a change of the world's frame changes nothing.
+    Wu et al. (2026), arXiv 2601.15275, and the defaults of the authors' code (Lucas-707/RayRoPE, pos_enc/rayrope.py). Of
+    each patch a layer predicts from its input the log mu of a depth, and how far off it may be, sigma. A token's C = 12
+    coordinates in a frame are: the centre of its camera; of the rays through three corners of the patch, the first two
+    components of the unit direction in which the point at this depth lies in the image; and the depths of these points, at
+    most 10. Predicted depths are kept within 0.01 and e^3. Coordinate p mod C times 2 pi b^floor(p / C) over 4, 8 or 80 is
+    the angle by which pair p of a head, channels (p, p + D/2), turns backwards. Cosines and sines are means over the angles
+    between those of the nearest and of the farthest depth. Queries, keys, values and outputs are turned in the frame of the
+    query's camera, so a change of the world's frame changes nothing.
 
-    Keys and values differ from frame to frame and are held once for each: attention costs that of heads of (views + 1) D
-    channels. The code calls attention once for each camera. Between angles less than 0.01 apart it takes the first one, not
-    the mean; we take the mean. Its head dims are multiples of 2 C = 24; here any even one does.
+    Keys and values differ from frame to frame and are held once for each, so attention costs views + 1 times as much as one
+    of D channels. The authors' code attends the queries of one camera at a time, which costs it once. Between angles less
+    than 0.01 apart it takes the first one; we take the mean. Its head dims are multiples of 2 C; here any even one is.
 
-    Positions are (view, row, column), and all tokens of a view have one camera. A query reads keys in the frame of the keys
-    of its own view, so there must be some. Tokens that stand nowhere see all keys as they are.
+    Positions are (view, row, column). All tokens of a view have one camera. A query reads keys in the frame of the keys of
+    its own view, so there must be some. Tokens that stand nowhere see all keys as they are. Of traced positions a query of a
+    view that is not among the `views` reads NaN.
 
     Args:
       height, width: patches of an image. `resized` sets the new grid's.
-      views: the largest number of views of a scene.
-      rays: of a patch, through the first of its corners (0, 0), (0, 1), (1, 0).
+      views: of a scene, at most; they are numbered 0 ... views - 1.
       base: b.
 
-    Parameters: {"kernel": [M, 2], "bias": [2]}, of the log depth and how far it is off; 0 and (0, 3) at first as in the code,
-    where each layer learns its own.
+    Parameters: {"kernel": [M, 2], "bias": [2]} of mu and sigma; 0 and (0, 3) at first as in the code, where each layer learns
+    its own.
 
     Raises:
-      ValueError: for a site without a `Camera`, an odd head_dim, views, a height or width below 1, rays outside 1 ... 3.
+      ValueError: for a site without a `Camera`, an odd head_dim, a height, a width or views below 1, a known view that is
+        not among the `views`.
     """
 
     family = "rotary"
     formula = (
         r"q'_i = \bar R_{ii}\,q_i,\quad k'_{ij} = \bar R_{ij}\,k_j,\quad"
         r" o_i = \bar R_{ii}^\top \sum_j a_{ij}\,\bar R_{ij}\,v_j,\quad"
-        r" \bar R_{ij} = E_d\left[R(-x_{ij}(d))\right]",
-        r"x_{ij}(d) = \left(T_i\,c_j,\ \frac{P_i\,X_j(d)}{|P_i\,X_j(d)|},\ z(T_i\,X_j(d))\right),\quad"
-        r" |\log d - \mu_j| \le \sigma_j",
+        r" \bar R_{ij} = \frac{1}{\theta^+ - \theta^-}\int_{\theta^-}^{\theta^+} R(-\theta)\,d\theta",
+        r"\theta^\pm \propto \left(T_i\,c_j,\ \frac{P_i\,X_j}{|P_i\,X_j|},\ |z(T_i\,X_j)|\right),\quad"
+        r" X_j\ \text{at depth}\ e^{\mu_j \pm \sigma_j}",
     )
 
     dimensions = (3,)
     relative = False
-    needs = (
-        Needs.RELATION | Needs.CAMERAS | Needs.HEAD_DIM | Needs.DOCUMENT_LENGTH
-    )  # later views are frames of keys too
-    ranges = "views >= 1", "rays >= 1", "base > 0"
+    # A later view adds a frame to earlier keys.
+    needs = Needs.RELATION | Needs.CAMERAS | Needs.HEAD_DIM | Needs.DOCUMENT_LENGTH
+    ranges = "views >= 1", "base > 0"
     observes = 0
 
     views: int
-    rays: int = 3
     base: float = 3.0
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.rays > 3:
-            raise ValueError(f"rayrope(rays=...) must be at most 3, got {self.rays}")
 
     def init(self, key, dims):
         return {"kernel": jnp.zeros((dims.width, 2), jnp.float32), "bias": jnp.array([0, 3], jnp.float32)}
@@ -292,14 +292,19 @@ class RayRope(_OfPatches):
 
     def output(self, params, out, q_site):
         each = out.reshape(*out.shape[:2], self.views + 1, -1)
-        own = jnp.take_along_axis(each, self._frames(q_site)[:, None, None, None], axis=2)[:, :, 0]
+        own = jnp.take_along_axis(each, self._frames(q_site)[:, None, None, None], axis=2, mode="fill")[:, :, 0]
         cosine, sine = self._own_waves(q_site, own.shape[-1])
         return self._turned(own, (cosine, -sine))[:, :, 0]
 
     def _frames(self, site: Site) -> Int32[jax.Array, " T"]:
-        """1 + the view of each token, 0 where it stands nowhere."""
-        view = jnp.asarray(self.coordinates(site)[:, 0]).astype(jnp.int32)
-        return jnp.where(standing(site), 1 + jnp.clip(view, 0, self.views - 1), 0)
+        """1 + the view of each token, 0 where it stands nowhere, views + 1 where no view has its number."""
+        view, stands = self.coordinates(site)[:, 0], standing(site)
+        there = (view >= 0) & (view < self.views)
+        if isinstance(view, np.ndarray) and isinstance(stands, np.ndarray) and not there[stands].all():
+            raise ValueError(
+                f"{self} knows views 0 to {self.views - 1}, and a token is in view {view[stands & ~there][0]}"
+            )
+        return jnp.where(stands, jnp.where(there, 1 + view.astype(np.int32), self.views + 1), 0)
 
     def _in_every_frame(self, x: Float[Array, "S K D"], site: Site) -> Float[jax.Array, "S K C"]:
         """x as it is, then turned in the frame of each view of its token's scene."""
@@ -311,7 +316,7 @@ class RayRope(_OfPatches):
     def _tokens_of_views(self, site: Site) -> Int32[jax.Array, "S V"]:
         """A token in each view of each token's scene, or the token itself where the view has none."""
         frame, segment = self._frames(site), jnp.asarray(site.segment)
-        place = jnp.where(frame > 0, segment * self.views + frame - 1, -1)
+        place = jnp.where((frame > 0) & (frame <= self.views), segment * self.views + frame - 1, -1)
         order, index = jnp.argsort(place).astype(jnp.int32), jnp.arange(len(place), dtype=jnp.int32)
         wanted = segment[:, None] * self.views + np.arange(self.views, dtype=np.int32)
         found = order[jnp.minimum(jnp.searchsorted(place[order], wanted), len(order) - 1)]
@@ -327,7 +332,7 @@ class RayRope(_OfPatches):
             raise ValueError(f"{self} turns pairs of channels: head_dim must be even, got {dim}")
         seen = self._coordinates_in(site, view, lens)  # [T, F, 2, C], of the nearest and the farthest depth
         pair = np.arange(dim // 2)
-        period = np.repeat([4.0, 8.0, 80.0], [3, 2 * self.rays, self.rays])
+        period = np.repeat([4.0, 8.0, 80.0], [3, 6, 3])
         wave = 2 * np.pi * self.base ** (pair // len(period)) / period[pair % len(period)]
         angle = seen[..., pair % len(period)] * wave.astype(np.float32)
         angle = jnp.where(jnp.asarray(standing(site))[:, None, None, None], angle, 0.0)
@@ -339,12 +344,7 @@ class RayRope(_OfPatches):
 
     def _coordinates_in(self, site: Site, view, lens) -> Float32[jax.Array, "T F 2 C"]:
         own_view, own_lens = _cameras(self, site)
-        corner = (
-            jnp.asarray(self.coordinates(site)[:, None, 1:], jnp.float32)
-            + np.float32([(0, 0), (0, 1), (1, 0)])[: self.rays]
-        )
-        place = (corner / np.float32([self.height, self.width]) - 0.5)[..., ::-1]
-        ahead = (place - own_lens[:, None, 2:]) / own_lens[:, None, :2]  # [T, R, 2]
+        ahead = self.ahead(site, own_lens, [(0, 0), (0, 1), (1, 0)])
         ends = site.state[:, :1] + site.state[:, 1:] * np.float32([-1, 1])
         nearness = 1 / jnp.clip(jnp.exp(jnp.minimum(ends, 3.0)), 1e-2)[:, None, :, None]  # [T, 1, 2, 1]
         moves = jnp.einsum("tfij,tjk->tfik", view, inverted(own_view), precision="highest")

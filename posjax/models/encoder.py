@@ -116,7 +116,7 @@ class Encoder(BlockModel):
             raise ValueError("this model has no types of tokens (num_types=0): leave types out")
         x = embedded(self.token_embedding, tokens) * self.embedding_scale
         if self.num_types:
-            x = x + embedded(self.type_embedding, jnp.zeros_like(tokens) if types is None else types)
+            x = x + embedded(self.type_embedding, jnp.zeros(x.shape[:2], jnp.int32) if types is None else types)
         return self.trunk(x, site, train=train)[0]
 
     def logits(self, x: Float[jax.Array, "B T M"]) -> Float[jax.Array, "B T V"]:

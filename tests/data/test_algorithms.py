@@ -285,6 +285,10 @@ def test_what_cannot_be_is_refused(tmp_path):
         (lambda: Rows(2, "tabe"), "layout='tabe'"),
         (lambda: Rows(2, "tape", "coupled").batch(problem, 9, 1), "positions='coupled'"),
         (lambda: Rows(5, "tape").batch(problem, 5, 1), "rows of 5"),
+        (
+            lambda: Rows(6, "tape").batch([ALGORITHMS["novel_view"].of_length(np.random.default_rng(0), 1)], 128, 1),
+            "take 'views'",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             make()

@@ -18,7 +18,7 @@ HEADS, DIM, PATCHES = 2, 24, (2, 3)
 DIMS = pj.Dims(HEADS * DIM, HEADS, DIM)
 QKV = np.random.default_rng(0).normal(size=(3, 12, HEADS, DIM)).astype(np.float32)
 MATRICES = ["prope()", "prope(intrinsics=False)", "gta(height=2, width=3)"]
-RAYS = "rayrope(views=2, height=2, width=3)"
+RAYS = "rayrope(height=2, width=3, views=2)"
 DEPTHS = np.random.default_rng(3).normal((0.5, 0.3), 0.2, size=(12, 2)).astype(np.float32)  # that rays read: log, width
 LENSES = np.array([[[40.0, 0, 15], [0, 30, 11], [0, 0, 1]], [[25.0, 0, 18], [0, 35, 9], [0, 0, 1]]])
 
@@ -96,7 +96,8 @@ def test_views_are_decoded_one_by_one(spec):
 
     @jax.jit
     def run(qkv):
-        params, x = encoding.init(jax.random.key(0), DIMS), qkv[0].reshape(12, -1)
+        x = qkv[0].reshape(12, -1)
+        params = {"kernel": 0.1 * x.T[:, :2], "bias": jnp.array([0.5, 0.3])}  # depths of each token, which rays read
         whole, *hosted = (Hosted(encoding, params, each) for each in (site, rows(site, first), rows(site, second)))
         begun, cache = hosted[0].attend_cached(*qkv[:, first], x=x[first], cache_size=12)
         ended, _ = hosted[1].attend_cached(*qkv[:, second], x=x[second], cache=cache)
@@ -121,6 +122,28 @@ def test_cameras_have_gradients(spec):
     assert np.isfinite(jax.grad(loss)(*leaves)).all()
 
 
+def test_a_sum_does_not_depend_on_the_order_of_its_parts():
+    """The part that leaves other channels is the last to turn values, and the first to turn them back."""
+    site = site_of()._replace(state=())
+    out = [
+        Hosted(encoding, encoding.init(jax.random.key(0), DIMS), site).attend(*QKV, x=QKV[0].reshape(12, -1))
+        for encoding in map(
+            pj.parse, (f"{RAYS} + (axis(index=2) >> value_rotary())", f"(axis(index=2) >> value_rotary()) + {RAYS}")
+        )
+    ]
+    np.testing.assert_allclose(*out, atol=1e-5)
+
+
+def test_views_that_are_not_there_are_refused_or_read_nothing():
+    site = site_of()
+    moved = site._replace(position=site.position + np.int32([1, 0, 0]))
+    with pytest.raises(ValueError, match="views 0 to 1, and a token is in view 2"):
+        pj.attend(pj.parse(RAYS), (), *QKV, moved, moved, consumed=("observe",))
+    out = attended(RAYS, moved)
+    assert np.isnan(out[6:]).all()
+    np.testing.assert_allclose(out[:6], attended(RAYS, site)[:6], atol=1e-5)
+
+
 def test_sizes_follow_the_grid():
     for spec in ("gta(height=2, width=3)", "plucker(height=2, width=3)", RAYS):
         encoding, _ = pj.parse(spec).resized((), (2, 3), (4, 5))
@@ -133,7 +156,7 @@ def test_sizes_follow_the_grid():
         (lambda: attended("prope()", pj.grid(3, 4)), r"camera of each token.*cameras\.scene"),
         (lambda: attended("prope()", site_of(), QKV[..., :6]), "divisible by 8, got 6"),
         (lambda: attended(RAYS, site_of(), QKV[..., :5]), "even, got 5"),
-        (lambda: pj.parse("rayrope(views=2, height=2, width=3, rays=4)"), "at most 3, got 4"),
+        (lambda: pj.parse(f"{RAYS} + shaw(max_relative_position=3)"), "reads beside them"),
         (lambda: site_of(views()[:, :3]), r"views \[V, 4, 4\].*got \(2, 3, 4\)"),
     ],
 )

@@ -107,7 +107,7 @@ class RayRopeOracle(Oracle):
         depth = max(math.exp(min(self.log_depth[j, end], 3)), 0.01)
         found = [(x, 4) for x in (motion(row, i) @ to_world[:, 3])[:3]]
         depths = []
-        for x, y in ((0, 0), (1, 0), (0, 1))[: self.e.rays]:
+        for x, y in ((0, 0), (1, 0), (0, 1)):
             u, v = (row.position[j][2] + x) / self.e.width - 0.5, (row.position[j][1] + y) / self.e.height - 0.5
             ray = np.linalg.solve(lens(row, j), [u, v, 1])
             point = motion(row, i) @ to_world @ [*(depth * ray), 1]
@@ -146,9 +146,9 @@ MEMBERS = {
     ),
     "gta": Member(grids("gta(height=6, width=7)"), GtaOracle, SIDES, vit="", decoder=""),
     "rayrope": Member(
-        grids("rayrope(views=2, height=6, width=7, rays=1)", "rayrope(views=3, height=6, width=7, base=2)"),
+        grids("rayrope(height=6, width=7, views=2)", "rayrope(height=6, width=7, views=3, base=2)"),
         RayRopeOracle,
-        SIDES | {"views": st.integers(1, 4), "rays": st.integers(1, 3), "base": st.floats(1, 10)},
+        SIDES | {"views": st.integers(1, 4), "base": st.floats(1, 10)},
         vit="",
         decoder="",
     ),

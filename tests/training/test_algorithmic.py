@@ -86,6 +86,11 @@ def test_cameras_reach_the_encoding():
     forward = jax.jit(lambda *given: task.logits(*given))
     out = forward(params, batch)
     assert out.shape == (*batch["targets"].shape, 8)
+    asked = batch["weight"] > 0
+    shares = [(out.argmax(axis=-1) == batch["targets"])[row][asked[row]].mean() for row in range(len(out))]
+    score = task.score(params, batch)
+    np.testing.assert_allclose(score["accuracy"], sum(shares), rtol=1e-5)
+    assert score["weight"] == len(shares)
     for name in ("view", "lens"):
         assert jnp.abs(forward(params, batch | {name: batch[name][:, ::-1]}) - out).max() > 1e-3
 
