@@ -284,7 +284,7 @@ class Needs(enum.Flag):
     WHOLE_POSITIONS = enum.auto()  # positions are integers: they are looked up
     WHOLE_DOCUMENT = enum.auto()  # `place` needs all tokens of a document at once: no cached decoding
     BOTH_DIRECTIONS = enum.auto()  # `embed` reads other tokens, later ones too: no causal models
-    DOCUMENT_LENGTH = enum.auto()  # what is done to a key depends on all keys: caches keep them all, untransformed
+    DOCUMENT_LENGTH = enum.auto()  # the transform of a key depends on all keys: caches keep all, untransformed
     WHOLE_ROWS = enum.auto()  # `bias` or `product` needs all the keys of a query in one tile, as `weigh` always does
     SINK_OF_QUERIES = enum.auto()  # `sink` returns a logit of each query and head
     EVERY_HEAD = enum.auto()  # `rotate` or `value` treats heads differently: shared keys are repeated before it

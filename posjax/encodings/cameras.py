@@ -232,8 +232,8 @@ class RayRope(_OfPatches):
     coordinates in a frame are: the centre of its camera; of the rays through three corners of the patch, the first two
     components of the unit direction in which the point at this depth lies in the image; and the depths of these points, at
     most 10. Predicted depths are kept within 0.01 and e^3. Coordinate p mod C times 2 pi b^floor(p / C) over 4, 8 or 80 is
-    the angle by which pair p of a head, channels (p, p + D/2), turns backwards. Cosines and sines are means over the angles
-    between those of the nearest and of the farthest depth. Queries, keys, values and outputs are turned in the frame of the
+    the angle by which pair p of a head, channels (p, p + D/2), turns backwards. Cosines and sines are means from the angle
+    at the nearest depth to the angle at the farthest. Queries, keys, values and outputs are turned in the frame of the
     query's camera, so a change of the world's frame changes nothing.
 
     Keys and values differ from frame to frame and are held once for each, so attention costs views + 1 times as much as one

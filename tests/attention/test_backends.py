@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import inner_jaxprs
 from jax.sharding import AbstractDevice, AbstractMesh, NamedSharding, PartitionSpec
 from test_blockwise import close
 
 import posjax as pj
-from posjax.attention import Asked, Backend, ContextParallel, backends, library, register
+from posjax.attention import Asked, Backend, ContextParallel, backends, register
 from posjax.attention.attend import transform
 from posjax.attention.choose import choose
 from posjax.attention.dense import Operands, dense, visible
@@ -132,15 +133,15 @@ def test_gradients_of_sinks_in_splash_are_single_precision():
 
 
 @pytest.mark.parametrize(("width", "largest"), [(256, 1024), (896, 256)])
-def test_blocks_of_wide_heads_are_small_in_splash(width, largest, monkeypatch):
+def test_blocks_of_wide_heads_are_small_in_splash(width, largest):
     """A TPU's vector memory does not hold 768 tokens of 896 channels, which `rayrope` makes for 13 views."""
-    asked, site, kernel = [], pj.sites(2048), library._splash_kernel
-    monkeypatch.setattr(library, "_splash_kernel", lambda *sizes: asked.append(sizes[2]) or kernel(*sizes))
-    x = jax.ShapeDtypeStruct((2048, 1, width), jnp.float32)
-    jax.eval_shape(
-        lambda x: splash(pj.parse("none"), Operands((), x, x, x, x, x, site, site, None, None), scale=1.0), x
-    )
-    assert asked == [[largest, largest]]
+    x, site = jax.ShapeDtypeStruct((2048, 1, width), jnp.float32), pj.sites(2048)
+    program = jax.make_jaxpr(
+        lambda x: splash(pj.parse("none"), Operands((), x, x, x, x, x, site, site, None, None), scale=1.0)
+    )(x)
+    eqns = [eqn for jaxpr, _ in inner_jaxprs(program) for eqn in jaxpr.eqns]
+    (kernel,) = (eqn for eqn in eqns if eqn.primitive.name == "pallas_call")
+    assert kernel.params["grid_mapping"].grid == (1, 2048 // largest, 2048 // largest)
 
 
 def test_splash_hides_later_keys_of_other_tokens():
