@@ -42,7 +42,7 @@ LINES = {
     "experiments/benchmarks": 3_913,  # views: +2; trained beside torch: +27; machines not here: +762; trainings: +490
     "experiments/report": 3_991,  # a results page; positions from zero and their pictures: +393; diffusion: +200
     "experiments/studies": 2_683,  # devices of cores: +14; the first token: +13; images: +14; rows: +88
-    "configs": 4_881,  # rayrope, sizes of gates: +18; rayrope, sizes of gates: +37; seeds of gates: +2; resized tables: +2
+    "configs": 4_881,  # rayrope, sizes of gates: +55; seeds of gates: +2; resized tables: +2
     "tests": 38_965,  # rayrope, images of scenes: +168; devices of cores: +15
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
