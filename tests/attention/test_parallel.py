@@ -38,15 +38,16 @@ def on_devices(*jobs, count=12):
 
 def sums_of(kind: str, size: int = 12) -> list[str]:
     """The first encoding of each way to act, so many to a sum; of those that widen the head dim one a sum; by itself what
-    stands for the softmax.
+    stands for the softmax, or on other axes.
     """
     cases = ways([member.variants[0] for member in MEMBERS.values()])
     specs = [case.spec for case in cases if case.kind == kind]
-    weighing = [spec for spec in specs if "weigh" in pj.parse(spec).hooks]
-    specs = [spec for spec in specs if spec not in weighing]
+    axes = 1 if kind == LINE else 2
+    alone = [spec for spec in specs if "weigh" in pj.parse(spec).hooks or axes not in pj.parse(spec).dimensions]
+    specs = [spec for spec in specs if spec not in alone]
     specs.sort(key=lambda spec: Needs.HEAD_DIM not in pj.parse(spec).needs)
     count = max(-(-len(specs) // size), sum(Needs.HEAD_DIM in pj.parse(spec).needs for spec in specs))
-    return [" + ".join(f"({spec})" for spec in specs[first::count]) for first in range(count)] + weighing
+    return [" + ".join(f"({spec})" for spec in specs[first::count]) for first in range(count)] + alone
 
 
 INKLING = "inkling(rank=3, extent=5, n_floor=3, clip=2, stddev=0.5)"
