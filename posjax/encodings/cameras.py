@@ -330,7 +330,7 @@ class RayRope(_OfPatches):
         """The mean cosines and sines [T, F, D/2] of tokens in F frames each."""
         if dim % 2:
             raise ValueError(f"{self} turns pairs of channels: head_dim must be even, got {dim}")
-        seen = self._coordinates_in(site, view, lens)  # [T, F, 2, C], of the nearest and the farthest depth
+        seen = self._coordinates_in(site, view, lens)
         pair = np.arange(dim // 2)
         period = np.repeat([4.0, 8.0, 80.0], [3, 6, 3])
         wave = 2 * np.pi * self.base ** (pair // len(period)) / period[pair % len(period)]
@@ -343,6 +343,7 @@ class RayRope(_OfPatches):
         return shrunk * jnp.cos(middle), shrunk * jnp.sin(middle)
 
     def _coordinates_in(self, site: Site, view, lens) -> Float32[jax.Array, "T F 2 C"]:
+        """The coordinates of tokens in F frames each, with points at the nearest and at the farthest depth."""
         own_view, own_lens = _cameras(self, site)
         ahead = self.ahead(site, own_lens, [(0, 0), (0, 1), (1, 0)])
         ends = site.state[:, :1] + site.state[:, 1:] * np.float32([-1, 1])

@@ -86,6 +86,11 @@ def test_cameras_reach_the_encoding():
     forward = jax.jit(lambda *given: task.logits(*given))
     out = forward(params, batch)
     assert out.shape == (*batch["targets"].shape, 8)
+    np.testing.assert_allclose(forward(params, batch | {"tokens": batch["tokens"][..., ::-1]}), out, atol=1e-4)  # a sum
+    for pixel in (0, 15):
+        other = batch["tokens"].copy()
+        other[..., pixel] ^= 1
+        assert jnp.abs(forward(params, batch | {"tokens": other}) - out).max() > 1e-3
     asked = batch["weight"] > 0
     shares = [(out.argmax(axis=-1) == batch["targets"])[row][asked[row]].mean() for row in range(len(out))]
     score = task.score(params, batch)
