@@ -439,7 +439,7 @@ PROPERTIES: dict[str, Property] = {
         Property(left_padding_is_invisible),
         Property(positions_are_not_rounded_to_bfloat16, 0.0, deep=True),
         Property(blockwise_is_dense, deep=True),
-        Property(blockwise_gradients_are_dense, deep=True),
+        Property(blockwise_gradients_are_dense, 2e-5, deep=True),
         Property(grouped_queries_share_a_key, deep=True),
         Property(gradients_are_finite, 0.0, deep=True),
         Property(decoding_token_by_token_is_the_full_pass, deep=True),
