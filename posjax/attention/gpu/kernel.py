@@ -49,7 +49,7 @@ def pallas(
       ValueError: with the reason why the kernel cannot compute it.
     """
     if reason := refusal(encoding, x, interpret=interpret):
-        raise ValueError(f"the pallas kernel cannot: {reason}; take implementation='blockwise'")
+        raise ValueError(f"the pallas kernel cannot compute this: {reason}; take implementation='blockwise'")
     length, heads, _ = x.rotated_q.shape
     all_heads = heads * (part.heads or (None, 1))[1]
     static, constants, *positions = terms(encoding, x.params, x.q_site, x.k_site, all_heads)

@@ -159,7 +159,7 @@ def pallas_tpu(
       ValueError: with the reason why the kernel cannot compute it.
     """
     if reason := refusal(encoding, x):
-        raise ValueError(f"the kernel for TPUs cannot: {reason}; take implementation='blockwise'")
+        raise ValueError(f"the kernel for TPUs cannot compute this: {reason}; take implementation='blockwise'")
     blocks = blocks or (side_of_block(len(x.q), _BLOCKS), side_of_block(len(x.k), _BLOCKS))
     masks = encoding.mask().terms(x.q_site, x.k_site)
     all_stand = all(isinstance(site.prefix, np.ndarray) and not site.prefix.any() for site in (x.q_site, x.k_site))
