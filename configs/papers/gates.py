@@ -58,7 +58,8 @@ def get_config(sizes: str = "0.05M,0.1M,0.4M,0.8M") -> ConfigDict:
     config.page.says = (
         "ALiBi keeps its loss at 64 times the trained length, with gates and sinks as without, and rotations do not. A "
         "learned sink takes attention from the first token. Decoders this small, of 0.05 to 0.8 million parameters, have "
-        "no sinks for a gate to remove, and gates gain nothing that shows: at 0.4 and 0.8 million they cost 0.01 nats at this rate."
+        "no sinks for a gate to remove, and gates gain nothing that shows: at 0.4 and 0.8 million they cost 0.01 nats, at "
+        "one rate of learning."
     )
     config.notes = (
         "Bytes. Decoders, data and numbers of bytes are those of the study of sizes, in windows of 128, at one rate of "
