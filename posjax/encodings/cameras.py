@@ -283,7 +283,7 @@ class RayRope(_OfPatches):
         return site._replace(state=linear(params, jnp.asarray(x, jnp.float32)).astype(jnp.float32))
 
     def rotate(self, params, q, q_site, k, k_site):
-        own = self._turned(q, self._own_waves(q_site, q.shape[-1]))
+        own = self._turned(q, self._waves(q_site, q.shape[-1]))
         chosen = jax.nn.one_hot(self._frames(q_site), self.views + 1, dtype=q.dtype)
         return (own * chosen[:, None, :, None]).reshape(*q.shape[:2], -1), self._in_every_frame(k, k_site)
 
@@ -293,7 +293,7 @@ class RayRope(_OfPatches):
     def output(self, params, out, q_site):
         each = out.reshape(*out.shape[:2], self.views + 1, -1)
         own = jnp.take_along_axis(each, self._frames(q_site)[:, None, None, None], axis=2, mode="fill")[:, :, 0]
-        cosine, sine = self._own_waves(q_site, own.shape[-1])
+        cosine, sine = self._waves(q_site, own.shape[-1])
         return self._turned(own, (cosine, -sine))[:, :, 0]
 
     def _frames(self, site: Site) -> Int32[jax.Array, " T"]:
@@ -308,7 +308,7 @@ class RayRope(_OfPatches):
 
     def _in_every_frame(self, x: Float[Array, "S K D"], site: Site) -> Float[jax.Array, "S K C"]:
         """x as it is, then turned in the frame of each view of its token's scene."""
-        turned = self._turned(x, self._waves(site, self._tokens_of_views(site), x.shape[-1]))
+        turned = self._turned(x, self._waves(site, x.shape[-1], self._tokens_of_views(site)))
         return jnp.concatenate([x[:, :, None], turned], axis=2).reshape(*x.shape[:2], -1)
 
     def _tokens_of_views(self, site: Site) -> Int32[jax.Array, "S V"]:
@@ -320,14 +320,11 @@ class RayRope(_OfPatches):
         found = order[jnp.minimum(jnp.searchsorted(place[order], wanted), len(order) - 1)]
         return jnp.where(place[found] == wanted, found, index[:, None])
 
-    def _own_waves(self, site: Site, dim: int):
-        return self._waves(site, jnp.arange(len(site.segment), dtype=jnp.int32)[:, None], dim)
-
-    def _waves(self, site: Site, token: Int32[jax.Array, "T F"], dim: int):
-        """The mean cosines and sines [T, F, D/2] of tokens in the frames of F tokens each."""
+    def _waves(self, site: Site, dim: int, others: Int32[jax.Array, "T F"] | None = None):
+        """The mean cosines and sines [T, F, D/2] of tokens in the frames of F others each, or in their own."""
         if dim % 2:
             raise ValueError(f"{self} turns pairs of channels: head_dim must be even, got {dim}")
-        seen = self._coordinates_in(site, token)
+        seen = self._coordinates_in(site, others)
         pair = np.arange(dim // 2)
         period = np.repeat([4.0, 8.0, 80.0], [3, 6, 3])
         wave = 2 * np.pi * self.base ** (pair // len(period)) / period[pair % len(period)]
@@ -339,19 +336,23 @@ class RayRope(_OfPatches):
         shrunk = jnp.where(small, 1 - half**2 / 6, jnp.sin(over) / over)
         return shrunk * jnp.cos(middle), shrunk * jnp.sin(middle)
 
-    def _coordinates_in(self, site: Site, token) -> Float32[jax.Array, "T F 2 C"]:
-        """The coordinates of tokens in the frames of F tokens, with points at the nearest and at the farthest depth."""
+    def _coordinates_in(self, site: Site, others) -> Float32[jax.Array, "T F 2 C"]:
+        """The coordinates of tokens in F frames each, with points at the nearest and at the farthest depth."""
+
+        def of_frames(x):
+            return x[:, None] if others is None else x[others]
+
         (view, lens), frame = _cameras(self, site), self._frames(site)
         ahead = self.ahead(site, lens, [(0, 0), (0, 1), (1, 0)])
         ends = site.state[:, :1] + site.state[:, 1:] * np.float32([-1, 1])
         nearness = 1 / jnp.clip(jnp.exp(jnp.minimum(ends, 3.0)), 1e-2)[:, None, :, None]  # [T, 1, 2, 1]
-        moves = jnp.einsum("tfij,tjk->tfik", view[token], inverted(view), precision="highest")
-        own = (frame[token] == frame[:, None])[..., None, None]
+        moves = jnp.einsum("tfij,tjk->tfik", of_frames(view), inverted(view), precision="highest")
+        own = (of_frames(frame) == frame[:, None])[..., None, None]
         moves = jnp.where(own, jnp.eye(4, dtype=jnp.float32), moves)  # whose rounding a depth of 0.01 multiplies by 100
         ray = jnp.einsum("tfij,trj->tfri", moves[..., :3, :2], ahead, precision="highest") + moves[:, :, None, :3, 2]
         point = ray[:, :, None] + moves[:, :, None, None, :3, 3] * nearness[..., None]  # homogeneous, w = nearness
         x, y, z = jnp.moveaxis(point, -1, 0)  # [T, F, 2, R]
-        fx, fy, cx, cy = jnp.moveaxis(lens[token][:, :, None, None], -1, 0)
+        fx, fy, cx, cy = jnp.moveaxis(of_frames(lens)[:, :, None, None], -1, 0)
         image = jnp.stack([fx * x + cx * z, fy * y + cy * z, z], axis=-1)
         direction = (image / (jnp.linalg.norm(image, axis=-1, keepdims=True) + 1e-6))[..., :2]
         depth = jnp.minimum(jnp.sqrt(z**2 + 1e-9) / nearness, 10.0)
