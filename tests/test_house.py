@@ -31,7 +31,7 @@ LINES = {
     "posjax/audits": 1_861,  # a candidate is one program: +14; masks: +49; position ids, layers, configs: +231
     "posjax/data": 5_905,  # images of scenes: +14; scenes: +117; augmentation on the host: +530; shards: +630
     "posjax/describe": 3_731,  # cameras of views: +6; distances of sums of tokens and codes: +11; cameras: +17
-    "posjax/encodings": 10_037,  # rayrope: +152; rotations back: +7; cameras: +295; small products: +34; registers: +49
+    "posjax/encodings": 10_038,  # rayrope: +153; rotations back: +7; cameras: +295; small products: +34; registers: +49
     "posjax/hf": 1_267,
     "posjax/models": 2_629,  # pixels: +1; sums of gradients in float32: +13; gates: +29; products by part on TPUs: +46
     "posjax/pretrained": 3_907,  # rotary models by name: +9; ViT-5: +13
@@ -43,7 +43,7 @@ LINES = {
     "experiments/report": 3_991,  # a results page; positions from zero and their pictures: +393; diffusion: +200
     "experiments/studies": 2_683,  # devices of cores: +14; the first token: +13; images: +14; rows: +88
     "configs": 4_882,  # rayrope, sizes of gates: +56; seeds of gates: +2; resized tables: +2
-    "tests": 38_971,  # rayrope, images of scenes: +174; devices of cores: +15
+    "tests": 38_980,  # points close to a camera: +9; rayrope, images of scenes: +174; devices of cores: +15
 }
 # Seconds of the ten slowest files of `make test`, cold, in one of two processes on two cores. It prints both.
 SECONDS = {

@@ -60,6 +60,14 @@ def test_one_camera_is_none(spec):
     )  # the rotation of patches is all that is left
 
 
+def test_points_close_to_a_camera_do_not_see_where_it_stands():
+    """At the least depth, 0.01, they would see the rounding of its motion to itself a hundredfold."""
+    far = views() @ np.array([[1, 0, 0, 50], [0, 1, 0, 70], [0, 0, 1, 90], [0, 0, 0, 1]])
+    sites = [site_of(view)._replace(state=DEPTHS - np.float32([6, 0])) for view in (np.stack([np.eye(4)] * 2), far)]
+    alone = [site._replace(segment=np.repeat(np.int32([1, 2]), 6)) for site in sites]  # a scene of one view each
+    np.testing.assert_allclose(*(attended(RAYS, site) for site in alone), atol=1e-6)
+
+
 def test_rays_see_the_frame_and_the_focal_length():
     encoding = pj.parse("plucker(height=2, width=3)")
     params, x = encoding.init(jax.random.key(0), DIMS), jnp.zeros((12, DIMS.width))
