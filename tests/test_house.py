@@ -31,7 +31,7 @@ LINES = {
     "posjax/audits": 1_861,  # a candidate is one program: +14; masks: +49; position ids, layers, configs: +231
     "posjax/data": 5_905,  # images of scenes: +14; scenes: +117; augmentation on the host: +530; shards: +630
     "posjax/describe": 3_731,  # cameras of views: +6; distances of sums of tokens and codes: +11; cameras: +17
-    "posjax/encodings": 10_038,  # rayrope: +153; rotations back: +7; cameras: +295; small products: +34; registers: +49
+    "posjax/encodings": 10_039,  # exp(x) - 1 in squarings: +1; rayrope: +153; rotations back: +7; cameras: +295
     "posjax/hf": 1_267,
     "posjax/models": 2_629,  # pixels: +1; sums of gradients in float32: +13; gates: +29; products by part on TPUs: +46
     "posjax/pretrained": 3_907,  # rotary models by name: +9; ViT-5: +13

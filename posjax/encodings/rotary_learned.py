@@ -393,7 +393,8 @@ def expm(x: Float32[Array, "*B g g"], squarings: int = 12) -> Float32[jax.Array,
     """exp(x) by scaling and squaring: a Taylor series of x / 2^s, squared s times; NaN if s would be above `squarings`.
 
     For a norm of at most 1/2, powers up to the eighth are exact to float32; they take four products in the order of Paterson
-    and Stockmeyer (1973). Each matrix has its own s, so a token's rotation does not depend on other tokens.
+    and Stockmeyer (1973). Each matrix has its own s, so a token's rotation does not depend on other tokens. Squarings take
+    y = exp(x) - 1 to 2 y + y^2: beside 1 a small y would be rounded, and each squaring would double that.
     """
     norm = jax.lax.stop_gradient(jnp.max(jnp.sum(jnp.abs(x), axis=-1), axis=-1))
     times = jnp.ceil(jnp.log2(jnp.maximum(norm, 0.5))) + 1
@@ -402,10 +403,10 @@ def expm(x: Float32[Array, "*B g g"], squarings: int = 12) -> Float32[jax.Array,
     square = matrix_product(x, x)
     cube, fourth = matrix_product(square, x), matrix_product(square, square)
     upper = identity / 24 + x / 120 + square / 720 + cube / 5040 + fourth / 40320
-    series = identity + x + square / 2 + cube / 6 + matrix_product(upper, fourth)
+    y = x + square / 2 + cube / 6 + matrix_product(upper, fourth)
     for i in range(squarings):
-        series = jnp.where((i < times)[..., None, None], matrix_product(series, series), series)
-    return jnp.where((times <= squarings)[..., None, None], series, jnp.nan)
+        y = jnp.where((i < times)[..., None, None], 2 * y + matrix_product(y, y), y)
+    return jnp.where((times <= squarings)[..., None, None], identity + y, jnp.nan)
 
 
 def matrix_product(a: Float32[Array, "*#B g g"], b: Float32[Array, "*#B g k"]) -> Float32[jax.Array, "*_ g k"]:

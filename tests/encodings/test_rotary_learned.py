@@ -152,7 +152,7 @@ def test_exponentials_of_float32():
     for size in (0, 1e-3, 1, 30):
         ours, angle = exponential(np.float32(size) * x), np.abs(np.linalg.eigvals(size * x)).max()
         theirs = np.array([scipy.linalg.expm(m) for m in np.float64(np.float32(size) * x)])
-        np.testing.assert_allclose(ours, theirs, atol=1e-6 + 5e-7 * angle)
+        np.testing.assert_allclose(ours, theirs, atol=1e-7 + 7e-8 * angle)
     assert np.isnan(exponential(np.float32(1e4) * x)).all()
     assert not np.isnan(np.asarray(exponential(np.concatenate([x[:1], np.float32(1e4) * x[1:]])))[0]).any()
 
